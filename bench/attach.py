@@ -1,11 +1,11 @@
-"""How long it takes until hooks are in, in programs that hold the GIL each in its own way
+"""Measures how long hooks take to come in, in programs that use the GIL in different ways
 (tests/temperaments.py).
 
     sudo python bench/attach.py [--cycles 100] [--busy 2] [--write] ["os.stat() every 2 ms" ...]
 
-Counts from when the watcher has seen that a tracer came (it looks every 50 ms) to when the hooks
-are in. --busy: beside so many processes that spin. --write puts the column of this version of
-CPython into docs/performance.md.
+Measures from the moment when the watcher has seen the tracer (it looks every 50 ms) until the hooks
+are in. --busy: runs this many processes in busy loops at the same time. --write puts the column of
+this version of CPython into docs/performance.md.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def shown(times):
 
 
 def table(text):
-    """{version: {program: figures}} of the page's section."""
+    """Returns {version: {program: figures}} of the page's section."""
     lines = [
         [cell.strip() for cell in line.strip("|\n").split("|")]
         for line in text.splitlines()

@@ -1,13 +1,13 @@
 # frozen_string_literal: true
 
-# How long it takes until the hooks of a large program are in and out again, and how long it stands
-# still meanwhile: 1,000 files, 10,000 methods, all in use. Writes its section of
+# Measures how long the hooks of a large program take to come in and out, and for how long the
+# program stands still meanwhile: 1,000 files, 10,000 methods, all in use. Writes its section of
 # docs/performance.md.
 #
 #   bundle exec rake bench:attach       # half a minute, as root
 #   RUBY=/path/to/ruby RUBY_OPTIONS=--yjit bundle exec rake bench:attach
 #
-# Without RUBY_OPTIONS the section begins anew; with them, lines are added to it.
+# Without RUBY_OPTIONS the section is written anew. With them, lines are added to it.
 require "fileutils"
 require "rbconfig"
 require "tmpdir"
@@ -33,7 +33,8 @@ class Attach
     PerformancePage.write("bench/attach.rb", section(before.join + rows))
   end
 
-  # Figures of one attach and detach, in ms. later: probescope is loaded after the program's files.
+  # Returns the figures of one attach and detach, in ms. later: probescope is loaded after the
+  # program's files.
   def measure(later:, files: FILES, methods: METHODS_EACH)
     directory = Dir.mktmpdir("probescope")
     subject = Support::Target.new(
@@ -58,7 +59,7 @@ class Attach
 
   private
 
-  # CPU ms of the longest step since this was last asked.
+  # Returns the CPU ms of the longest step since the last call.
   def longest(subject)
     seen = subject.out.scan(/^longest/).size
     subject.puts("longest")

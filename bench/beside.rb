@@ -1,16 +1,16 @@
 # frozen_string_literal: true
 
-# Functions by their self time in a running application, as probescope and other profilers say, in
-# turns on the same process:
+# Measures functions by self time in a running application, with probescope and with other
+# profilers, in turns on the same process:
 #
 #   sudo bundle exec ruby bench/beside.rb -p PID --rbspy /path/to/rbspy
 #   sudo bundle exec ruby bench/beside.rb -p PID --py-spy /path/to/py-spy
 #   sudo bundle exec ruby bench/beside.rb -p PID --stackprof --vernier
 #     # started with RUBYOPT=-r/path/to/bench/beside_app BESIDE=DIRECTORY
 #
-# Prints a table in Markdown: the functions that one of them puts first. Time in C belongs to the
-# function that called it, which all of them can tell. Functions are known by their last name and
-# the end of their path: profilers write both differently.
+# Prints a table in Markdown with the functions that come first for any of the tools. Time in C
+# belongs to the function that called it, which every tool can report. Functions are matched by
+# their last name and the end of their path, because profilers write both differently.
 require "json"
 require "open3"
 require "optparse"
@@ -21,7 +21,7 @@ module Beside
 
   def key(function, path) = [function[/[^#.:]+\z/] || function, path.to_s.split("/").last(2).join("/")]
 
-  # Self shares of stacks that are written as one line each, the innermost frame last, and their
+  # Returns self shares from stacks of one line each, with the innermost frame last and then the
   # count.
   def collapsed(text, &key_of)
     found = Hash.new(0)
@@ -74,7 +74,7 @@ module Beside
     end
   end
 
-  # See bench/beside_app.rb.
+  # Uses the profilers inside the application: see bench/beside_app.rb.
   def inside(folder, seconds, start: "start", stop: "stop")
     File.write("#{folder}/control", "#{start}\n")
     sleep seconds
@@ -86,8 +86,8 @@ module Beside
     shares(counts)
   end
 
-  # profilers: by name, what takes their shares. Returns the mean of their turns, by name and
-  # function.
+  # profilers: a function for each name that measures its shares. Returns the mean of the turns, by
+  # name and function.
   def turns(profilers, number)
     taken = Hash.new { |hash, name| hash[name] = [] }
     number.times { profilers.each { |name, take| taken[name] << take.call } }

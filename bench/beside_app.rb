@@ -1,14 +1,14 @@
 # frozen_string_literal: true
 
-# Loaded into an application: turns stackprof, or Vernier, on and off as bench/beside.rb says in the
-# FIFO $BESIDE/control, and writes into the FIFO $BESIDE/result the functions by samples of their
-# own: a list of [function, path, count]. A sample of C belongs to the function that called it. Of
-# Vernier's samples, which come by the wall clock, those count in which the thread had the VM lock.
+# An application loads this file. It turns stackprof or Vernier on and off on orders that
+# bench/beside.rb writes into the FIFO $BESIDE/control. It writes the functions by self samples into
+# the FIFO $BESIDE/result: a list of [function, path, count]. A sample in C belongs to the function
+# that called it. Vernier samples by the wall clock; only samples of threads with the VM lock count.
 require "json"
 require "stackprof"
 begin
   require "vernier"
-rescue LoadError # it wants Ruby 3.2
+rescue LoadError # it needs Ruby 3.2
   nil
 end
 

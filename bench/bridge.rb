@@ -1,14 +1,14 @@
 # frozen_string_literal: true
 
-# How many slow calls a second the bridge's exporter takes in and sends on, on one core, and where
-# the time goes.
+# Measures how many slow calls a second the bridge's exporter reads and sends, on one core, and
+# where it spends the time.
 #
-#   bundle exec ruby bench/bridge.rb                     120,000 of them, as fast as it takes them
-#   bundle exec ruby bench/bridge.rb 600000 10000        so many, at 10,000 a second
+#   bundle exec ruby bench/bridge.rb                     120,000 calls, as fast as possible
+#   bundle exec ruby bench/bridge.rb 600000 10000        600,000 calls, at 10,000 a second
 #
-# Lines as bpftrace prints them, of 12 calls within each other, go into a real exporter, which sends
-# them to a server of ours that takes everything. CPU time and memory are those of the exporter's
-# process, which has one CPU for itself at most (taskset); the server and what feeds it are others.
+# A real exporter reads lines in bpftrace's format, of 12 nested calls each, and sends them to a
+# test server that accepts everything. CPU time and memory are those of the exporter's process,
+# which may use one CPU (taskset). The server and the source of the lines are other processes.
 $LOAD_PATH.unshift(File.expand_path("../lib", __dir__))
 require "socket"
 require "stackprof"

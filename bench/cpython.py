@@ -1,11 +1,11 @@
-"""CPython's own tests with probes attached: does each end as it does without us?
+"""Runs CPython's own tests with probes attached: does each test end as it does without probescope?
 
     sudo python bench/cpython.py [test_exceptions ...]
 
-Runs each module twice with this interpreter, plain and with probes raised by a tracer on the
-library, and prints the tests that end otherwise and that cpython.toml does not list. A test that
-differs is run once more, alone; crashes are not forgiven. The build has to ship its tests (pyenv's
-do, Debian's do not), and probescope has to be importable: rake suite:python.
+Runs each module twice with this interpreter, plain and with probes that a tracer has raised on the
+library. Prints the tests that end otherwise and that cpython.toml does not list. A test that
+differs runs once more, alone; a crash always counts. The build must include its tests (pyenv's do,
+Debian's do not), and probescope must be importable: rake suite:python.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from tracing import start_program  # noqa: E402
 TIMEOUT_S = int(os.environ.get("PROBESCOPE_SUITE_SECONDS", "1800"))
 LOGS = ROOT / "tmp/suite" / f"python-{sys.version.split()[0]}"
 VERSION = "{}.{}".format(*sys.version_info)
-# A package from 3.12 on.
+# This is a package from 3.12 on.
 MULTIPROCESSING = "test_multiprocessing_fork" + (".test_processes" if sys.version_info >= (3, 12) else "")
-# What touches the VM where hooks are, with every probe.
+# These modules use the parts of the VM that have hooks. They run with every probe.
 WITH_EVERY_PROBE = ["test_exceptions", "test_generators", "test_coroutines", "test_asyncgen",
                     "test_contextlib", "test_traceback", "test_threading", "test_sys_settrace",
                     "test_sys_setprofile", "test_monitoring", "test_gc", "test_fork1", "test_signal",
                     "test_asyncio", MULTIPROCESSING + ".WithProcessesTestProcess"]  # fmt: skip
-# The others without probes that fire at each event, as with those they take longer than their own
-# limits.
+# The other modules run without probes that fire at each event: with those, they would take longer
+# than their own limits.
 MODULES = """
     test_abc test_array test_ast test_atexit test_augassign test_baseexception test_bdb test_binop
     test_bool test_buffer test_builtin test_bytes test_call test_capi test_class test_code
@@ -65,13 +65,13 @@ MODULES = """
     test_userdict test_warnings test_weakref test_weakset test_with test_yield_from test_zipimport
 """.split()
 EACH_EVENT = {"line", "function__entry", "function__return", "object__alloc", "sample", "sample__frame"}
-# What is no test's outcome. A test that differs may pass when it is repeated; these may not.
+# These two are not tests. A test that differs may pass when it is repeated; these may not.
 ENDING, CRASHES = "(end)", "(crashes)"
 
 Outcomes = "dict[str, str]"
 
-# test_monitoring wants the tool ids 2, 3 and 4 for itself and no events but its own: ours are left
-# out of what it sees.
+# test_monitoring needs the tool ids 2, 3 and 4, and no events but its own. So probescope's tools
+# and events are hidden from it.
 MONITORING = """
 import sys, unittest
 from test import test_monitoring as tests
@@ -89,7 +89,7 @@ unittest.main(tests, argv=["test", "-v", *sys.argv[1:]])
 
 
 def allowed() -> "list[str]":
-    """The patterns of cpython.toml that are for this version."""
+    """Returns the patterns in cpython.toml for this version."""
     with (ROOT / "bench/cpython.toml").open("rb") as file:
         entries = tomllib.load(file).get("differ", [])
     return [
@@ -104,10 +104,10 @@ def command_of(module: str, tests: "list[str]") -> "list[str]":
 
 
 def parsed(text: str) -> Outcomes:
-    """{"test_gc.GCTests.test_list": "ok", ...}
+    """Returns {"test_gc.GCTests.test_list": "ok", ...}.
 
     A test's text is "test_x (test.module.Class.test_x)", perhaps a line of documentation, " ... ",
-    perhaps what it wrote, "ok".
+    perhaps its output, "ok".
     """
     parts = re.split(r"^(\w+) \((?:test\.)?([\w.]+)\)(?:\n[^\n]*)? \.\.\. ", text, flags=re.MULTILINE)
     end = re.compile(r"(ok|FAIL|ERROR|skipped|expected failure|unexpected success)(?: .*)?$", re.MULTILINE)
@@ -120,13 +120,13 @@ def parsed(text: str) -> Outcomes:
 
 
 def run(module: str, traced: bool, tests: "list[str] | None" = None) -> Outcomes:
-    """Of a module, or of these tests of it. A runner that dies leaves out what it had not come to."""
+    """Runs a module, or these tests of it. A runner that dies leaves out the remaining tests."""
     paths = [ROOT / "tests/listening", ROOT / "tests", *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), "TRACED": "1" if traced else ""}
     output = LOGS / f"{module}.{'attached' if traced else 'plain'}{'.again' if tests else ''}.log"
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
         with output.open("wb") as file:
-            # In a group of its own, with no terminal.
+            # It runs in its own session, without a terminal.
             child = subprocess.Popen(
                 command_of(module, tests or []),
                 env=env,
@@ -159,13 +159,13 @@ def compared(plain: Outcomes, traced: Outcomes) -> "dict[str, tuple[str, str]]":
 
 
 def repeated(module: str, differ: "dict[str, tuple[str, str]]") -> "dict[str, tuple[str, str]]":
-    """What differs once more."""
+    """Returns the tests that differ again."""
     tests = [test for test in differ if test not in (ENDING, CRASHES)]
     if not tests:
         return differ
     plain, traced = run(module, False, tests), run(module, True, tests)
     again = compared(plain, traced)
-    # One that cannot be run by its name is in neither.
+    # A test that cannot run by its name is in neither result.
     gone = {test for test in tests if test in plain and test not in again}
     for test in sorted(gone):
         print(f"passed when repeated: suite:python: {test}")
@@ -202,7 +202,7 @@ def differing(module: str, totals: "dict[str, int]") -> bool:
 
 
 def compare_with(probes: "list[str]", modules: "list[str]", totals: "dict[str, int]") -> "list[str]":
-    """The modules that differ while these probes are raised."""
+    """Returns the modules that differ while these probes are raised."""
     found = []
     with tempfile.TemporaryDirectory() as directory:
         keeper = start_program("import gate\ngate.done()\n", Path(directory))
@@ -225,8 +225,8 @@ def main() -> int:
         print(f"skipped: CPython {VERSION} without its tests")
         return 0
     LOGS.mkdir(parents=True, exist_ok=True)
-    # Some tests interrupt themselves and would wait for ever: what a shell starts in the background
-    # ignores that, and so its children.
+    # Some tests interrupt themselves. Background jobs of a shell and their children ignore SIGINT,
+    # and these tests would wait for ever.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     chosen = sys.argv[1:] or [*WITH_EVERY_PROBE, *MODULES]
     totals = dict.fromkeys(("tests", "modules", "differ", "may", "repeated"), 0)

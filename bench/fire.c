@@ -1,11 +1,11 @@
 /*
- * What one fire costs, in turns in one process: a static USDT, ours, and, when it is given,
- * upstream's libstapsdt.
+ * Measures one fire, in turns in one process: a static USDT, this project's run-time probe, and
+ * upstream's libstapsdt if it is given.
  *
  *   fire OURS [UPSTREAM]      libraries, by path
  *
- * Prints "ready", and for each line "idle", "attached" or "once" on stdin a line "NAME NS" each for
- * the turns' medians.
+ * Prints "ready". For each line "idle", "attached" or "once" on stdin it prints a line "NAME NS"
+ * for each of them, with the median of the turns.
  */
 #include <dlfcn.h>
 #include <stdint.h>
@@ -21,7 +21,7 @@ enum { TURNS = 501, IDLE = 20000, ATTACHED = 200, LIBRARIES = 2 };
 
 volatile uint16_t ps_semaphores[PS_PROBE_COUNT] __attribute__((section(".probes"), visibility("hidden")));
 
-/* As a program has it that knows its probes when it is compiled. */
+/* The probe of a program that defines its probes at compile time. */
 PS_SITE_FUNCTION void static_site(uint64_t a, uint64_t b)
 {
     PS_SITE2("fired", 0, a, b);
@@ -90,7 +90,9 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* What is measured: the static site, and each library fired plainly and behind a question. */
+/*
+ * The measured ways: the static site, and each library, fired directly and after an enabled check.
+ */
 enum { WAYS = 1 + 2 * LIBRARIES };
 
 static const struct library *library_of(int way)

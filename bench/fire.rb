@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
-# What one fire of a run-time probe costs in C, while nobody listens and under bpftrace, beside a
-# static USDT and, when it is given, upstream's libstapsdt: in turns in one process; and what an
-# idle one costs Ruby and Python. Writes its section of docs/performance.md.
+# Measures one fire of a run-time probe in C, without a tracer and under bpftrace. A static USDT,
+# and upstream's libstapsdt if it is given, take turns with it in one process. Also measures an idle
+# fire in Ruby and Python. Writes its section of docs/performance.md.
 #
 #   bundle exec rake bench:fire                                        # a few seconds, as root
 #   LIBSTAPSDT=/path/to/libstapsdt.so.0 bundle exec rake bench:fire    # with upstream's
@@ -53,7 +53,8 @@ class Fire
     subject.out.split("done\n").last.scan(/^(\S+) ([\d.]+)$/).to_h.transform_values(&:to_f)
   end
 
-  # [name, ns of a fire, with a block or lambda, of an empty C function with that] of each language.
+  # Returns [name, ns of a fire, with a block or lambda, of an empty C function with it] for each
+  # language.
   def languages
     python = ENV.fetch("PYTHON", "python3")
     path = ["python", *ENV["PYTHONPATH"]].join(":")

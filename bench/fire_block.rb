@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# For bench/fire.rb: prints ns of a fire with arguments and with a block, and of an empty C function
-# with that block, while nobody listens. Medians of short turns.
+# For bench/fire.rb: prints the ns of a fire with arguments, of a fire with a block, and of an empty
+# C function with that block, without a tracer. Each is the median of short turns.
 require "probescope"
 require_relative "statistics"
 

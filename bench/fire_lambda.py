@@ -1,4 +1,4 @@
-"""For bench/fire.rb: as bench/fire_block.rb, with a lambda."""
+"""For bench/fire.rb: the same as bench/fire_block.rb, with a lambda."""
 
 import time
 from statistics import median

@@ -1,9 +1,9 @@
-"""What function__stats adds to a call when 1 and 2 threads call at once, on a Python without a GIL:
-the threads take turns in the hook.
+"""Measures what function__stats adds to a call when 1 and 2 threads call at once, on a Python
+without a GIL. The threads take turns in the hook.
 
     sudo PYTHONPATH=python python3.14t bench/free_threading.py
 
-Prints ns of time per call of each thread, the least of several rounds. Compare within one run only.
+Prints the ns per call of each thread, the least of several rounds. Compare only within one run.
 """
 
 from __future__ import annotations
@@ -22,9 +22,7 @@ PROGRAM = "usdt:*:probescope:function__stats { @ = count(); }"
 
 
 def makes_calls():
-    """A function of its own for each thread, so that the threads have nothing in common but the
-    hook.
-    """
+    """Makes a separate function for each thread, so that the threads share only the hook."""
     scope = {}
     code = f"def leaf(): return None\ndef calls():\n for _ in range({CALLS}): leaf()\n"
     exec(compile(code, __file__, "exec"), scope)
@@ -32,7 +30,7 @@ def makes_calls():
 
 
 def took(functions):
-    """ns a call of the slower thread, by its own clock."""
+    """Returns the ns a call of the slower thread, by its own clock."""
     barrier = threading.Barrier(len(functions))
     times = []
 

@@ -1,13 +1,13 @@
 # frozen_string_literal: true
 
-# How long it takes until hooks are in, in Ruby programs that hold the VM's lock, or let go of it,
-# each in its own way. The twin of bench/attach.py.
+# Measures how long hooks take to come in, in Ruby programs that hold or release the VM's lock in
+# different ways. bench/attach.py does the same for Python.
 #
 #   bundle exec rake bench:hooks_in     # as root; CYCLES=100, ONLY="a CPU loop",
-#                                       # BUSY=2: beside so many processes that spin
+#                                       # BUSY=2: with this many processes in busy loops
 #
-# Counts from when the watcher has seen that a tracer came (it looks every 50 ms) to when the hooks
-# are in. The column of this version goes into docs/performance.md.
+# Measures from the moment when the watcher has seen the tracer (it looks every 50 ms) until the
+# hooks are in. The column of this version goes into docs/performance.md.
 require "etc"
 require "fileutils"
 require "rbconfig"
@@ -95,7 +95,7 @@ class HooksIn
     pids&.each { |pid| Process.kill(:KILL, pid) && Process.wait(pid) }
   end
 
-  # {column => {program => figures}} of the page as it is.
+  # Returns {column => {program => figures}} of the present page.
   def before
     table = PerformancePage.section("bench/hooks_in.rb").lines.grep(/^\|/)
     head, _, *rows = table.map { |line| line.split("|")[1..-2].map(&:strip) }

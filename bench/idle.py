@@ -1,10 +1,10 @@
-"""Instructions of the application's thread for calls, a generator and a raise: without probescope,
-and loaded while nobody listens.
+"""Counts the instructions of the application's thread for calls, a generator and a raise: without
+probescope, and with it loaded but without a tracer.
 
-    python bench/idle.py      # wants valgrind; probescope has to be importable
+    python bench/idle.py      # needs valgrind; probescope must be importable
 
-Counted by callgrind, as the difference between two numbers of rounds, so that starting and loading
-are not in it. Exits 1 when they differ by more than 0.1 %.
+callgrind counts them. The figure is the difference between two numbers of rounds, so it does not
+include starting and loading. Exits with 1 if the two cases differ by more than 0.1 %.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ ROUNDS = 500, 5500
 LIMIT = 0.001
 PROGRAM = """
 import gc, sys, threading
-# A process of several threads, as servers are: from the second on, whoever starts it, glibc's
-# malloc takes locks.
+# The process has several threads, like a server. From the second thread on, whoever starts it,
+# glibc's malloc takes locks.
 threading.Thread(target=threading.Event().wait, daemon=True).start()
-# A collection looks at all that was loaded, which is more with us.
+# A collection walks all loaded objects, and probescope adds some.
 gc.disable()
-# Modules of the standard library that ours imports: how tables and free lists are filled depends on
-# all that was loaded.
+# These are the standard modules that probescope imports. How full tables and free lists are depends
+# on everything that was loaded.
 import atexit, contextlib, functools, os, re, site, sysconfig, typing
 if sys.argv[1] == "loaded":
     import probescope
@@ -63,15 +63,15 @@ for n in range(int(sys.argv[2])):
 
 
 def instructions(how: str, rounds: int) -> int:
-    """Of the main thread of one run."""
+    """Returns the instructions of the main thread in one run."""
     with tempfile.TemporaryDirectory() as directory:
         program = Path(directory, "app.py")
         program.write_text(PROGRAM)
         out = Path(directory, "out")
         command = ["valgrind", "--tool=callgrind", "--separate-threads=yes", f"--callgrind-out-file={out}",
                    sys.executable, "-S", str(program), how, str(rounds)]  # fmt: skip
-        # -S does not look for the package. The same dictionaries each time, and no pools, whose
-        # borders fall now here and now there.
+        # With -S, Python does not look for the package. The settings below give the same
+        # dictionaries each time, and no memory pools, whose borders vary.
         where = str(Path(find_spec("probescope").origin).parent.parent)
         same = {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONMALLOC": "malloc"}
         env = {**os.environ, "PYTHONPATH": where, **same}

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# Instructions that Ruby spends while nobody listens, without the library and with it, as
-# spec/idle_spec.rb holds them. Prints what docs/performance.md says.
+# Counts the instructions of Ruby without a tracer, with and without the library, like
+# spec/idle_spec.rb. Prints the figures for docs/performance.md.
 #
 #   bundle exec ruby bench/idle.rb
 require_relative "../spec/support/idle_instructions"

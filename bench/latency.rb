@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
-# What a latency probe costs a method that does nothing else: while nobody listens, against a plain
-# method and a wrapper in C in the same run; under bpftrace; and after it has left. Writes its
-# section of docs/performance.md.
+# Measures what a latency probe costs a method that does nothing: without a tracer, compared with a
+# plain method and with a wrapper in C in the same run; under bpftrace; and after bpftrace has left.
+# Writes its section of docs/performance.md.
 #
 #   bundle exec rake bench:latency     # half a minute, as root
 #   RUBY=/path/to/ruby RUBY_OPTIONS=--yjit PYTHON="/path/python3 /path" \
@@ -19,7 +19,7 @@ class LatencyBench
 
   private
 
-  # {name => command}
+  # Returns {name => command}.
   def subjects
     rubies = [[RbConfig.ruby], [ENV.fetch("RUBY", nil), *ENV.fetch("RUBY_OPTIONS", "").split]]
     rubies = rubies.select(&:first).uniq.to_h do |ruby, *options|
@@ -46,7 +46,7 @@ class LatencyBench
     ["env", "PYTHONPATH=#{["python", *ENV["PYTHONPATH"]].join(":")}", python, "bench/latency/functions.py"]
   end
 
-  # [[plain, traced, wrapped], [plain, traced] attached, and detached], ns
+  # Returns [[plain, traced, wrapped], [plain, traced] attached, the same detached], in ns.
   def measure(*command)
     subject = Support::Child.new(*command, stdin: true)
     idle = figures(subject, "idle")

@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
-# Is what a command says that looking cost what it costs? Runs one kind of work in a process, in
-# turns with and without a tracer, and compares the share that the process tells with the CPU time
-# that a unit of work takes more. As root:
+# Checks the cost of looking that a command reports. Runs one kind of work in a process, in turns
+# with and without a tracer. Compares the process's own share with the additional CPU time of a unit
+# of work. As root:
 #
 #   bundle exec ruby bench/looking.rb     # PYTHON=/path/to/python: another Python
 require "fileutils"
@@ -15,7 +15,7 @@ require_relative "../lib/probescope/host/info"
 
 class Looking
   TURNS = 4
-  # {what is measured => [probe, units of work at a time]}
+  # {kind of work => [probe, units of work at a time]}
   WORK = {"calls" => ["function__stats", 1000],
           "raises" => ["exception__stats", 50],
           "allocations" => ["object__stats", 500]}.freeze
@@ -24,8 +24,7 @@ class Looking
     @script = script
   end
 
-  # [microseconds a unit takes, with a tracer, the share that is true, the share that the process
-  # tells]
+  # Returns [microseconds a unit, the same with a tracer, the true share, the process's share].
   def measure(work)
     probe, times = WORK.fetch(work)
     program = Support::Target.new(@script, work, times.to_s, env: {"PROBESCOPE_FUNCTIONS" => "all"}).ready
@@ -58,7 +57,7 @@ class Looking
     attacher&.kill_all
   end
 
-  # [CPU seconds, units of work] meanwhile.
+  # Returns the [CPU seconds, units of work] during the block.
   def spent(program)
     first = program.counters
     yield

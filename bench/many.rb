@@ -1,10 +1,10 @@
 # frozen_string_literal: true
 
-# What bench/attach.rb attaches to: a program of many files and methods that are all in use. FILES
-# METHODS_EACH [later]: with "later" it loads probescope after its files. It looks at its thread's
-# CPU clock about every 20 us; on a line on standard input it says what the longest step was since
-# the line before, in ms of CPU (which other processes do not lengthen) and of wall clock, and how
-# many garbage collections there were.
+# The program that bench/attach.rb traces. It has many files and methods, all in use. Arguments:
+# FILES METHODS_EACH [later]. With "later" it loads probescope after its files. It reads its
+# thread's CPU clock about every 20 us. On a line on stdin it prints the longest step since the last
+# line, in ms of CPU (which other processes do not lengthen) and of wall time, and the number of
+# garbage collections.
 files, methods, later = ARGV
 $LOAD_PATH.unshift(File.expand_path("../lib", __dir__))
 require "probescope/auto" unless later
@@ -26,7 +26,7 @@ calls = Array.new(Integer(files)) do |n|
   Array.new(Integer(methods)) { |m| object.method(:"m#{m}").to_proc }
 end.flatten
 40.times { calls.each { |call| call.call(1) } } # until a JIT has compiled them
-ballast = Array.new(100_000) { |n| "object #{n}" } # a heap to walk
+ballast = Array.new(100_000) { |n| "object #{n}" } # objects for the walk over the heap
 
 cpu = -> { Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID, :float_millisecond) }
 wall = -> { Process.clock_gettime(Process::CLOCK_MONOTONIC, :float_millisecond) }

@@ -1,18 +1,19 @@
 # frozen_string_literal: true
 
-# What a web application notices of the bridge's backend when that fails: examples/rack_app under
-# its load loop, with `probescope otel` attached to both workers, while the backend takes everything
-# and while it fails in each of the ways in which backends do.
+# Measures the effect on a web application when the bridge's backend fails. examples/rack_app runs
+# under its load loop, with `probescope otel` attached to both workers. The backend works, and fails
+# in each way in which backends do.
 #
 #   bundle exec ruby bench/outages.rb          # as root, some seven minutes
 #   OUTAGE=10 bundle exec ruby bench/outages.rb
 #
-# One bridge and one application for all of it, in turns: the backend works, fails for OUTAGE
-# seconds, works, fails in another way. The load loop runs all the time, one client, in short runs
-# of equally many requests, whose times it measures itself. What else the machine does meets a
-# second application too, without probescope, which is loaded in turn with the first: each run
-# counts as its ratio to the other's. A failure is held against the runs before and after it. The
-# backend answers without a look at what it got: it works on the same CPUs.
+# One bridge and one application run through all of it. The backend works, fails for OUTAGE seconds,
+# works again, and fails in another way. The load loop runs all the time with one client, in short
+# runs of the same number of requests, and measures the times itself. It also runs on a second
+# application without probescope, in turn with the first, because other work on the machine affects
+# both. Each run counts as its ratio to the second application's. A failure is compared with the
+# runs before and after it. The backend answers without reading the requests, because it works on
+# the same CPUs.
 %w[paths await elf info child python target bpf otlp_server rack_app].each do |name|
   require_relative "../spec/support/#{name}"
 end
@@ -26,13 +27,13 @@ class Outages
   OUTAGE = Float(ENV.fetch("OUTAGE", "30"))
   REQUESTS = 100
   RECOVERY = 120 # seconds, at most
-  # What one run of the load loop brought, in ms: the time within which half and 99 % of the
-  # requests were answered, and the workers' CPU for one.
+  # Result of one run of the load loop, in ms: the time within which half and 99 % of the requests
+  # were answered, and the workers' CPU for one request.
   Run = Struct.new(:half, :most, :cpu)
-  # That of the application with the bridge, and its ratios to that of the one without.
+  # A run of the application with the bridge, and its ratios to that of the one without.
   Round = Struct.new(:run, :ratios)
 
-  # Takes what comes.
+  # Accepts everything.
   class Backend < Support::OtlpServer
     private
 
@@ -64,12 +65,12 @@ class Outages
     @bridge = Support::Child.new(RbConfig.ruby, Support::EXE, "otel", "-p", @app.pid.to_s, "--workers",
                                  "--slow", "1ms", "--endpoint", @backend.endpoint, env: ENV.to_h)
     await("hooks", within: 60) do
-      @app.get("/") # they are switched when a worker wakes up
+      @app.get("/") # hooks are switched when a worker wakes up
       @app.workers.all? { |pid| @app.info(pid).state("function__slow1ms") == :on }
     end
   end
 
-  # The runs while it fails: from when the bridge knows on.
+  # Returns the runs during the failure, after the bridge has noticed it.
   def failing(failure)
     @said = @bridge.err.size
     @backend.behaviour = failure
@@ -113,7 +114,7 @@ class Outages
     "| #{name} | #{cells.join(" | ")} |"
   end
 
-  # Of the means of logarithms, with its standard error.
+  # Ratio of the means of logarithms, with its standard error.
   def ratio(fails, works)
     means, errors = [fails, works].map { |values| mean(values.map { |value| Math.log(value) }) }.transpose
     center = Math.exp(means.first - means.last)

@@ -1,17 +1,17 @@
 # frozen_string_literal: true
 
-# What probescope costs a call, a line, a turn of the VM lock, a raise and an allocation: not
-# loaded, loaded, listened to, and after the tracer left, beside what one would use without it, all
-# in one process each and one run. Writes docs/performance.md.
+# Measures what probescope costs a call, a line, a turn of the VM lock, a raise and an allocation:
+# not loaded, loaded, under a tracer, and after the tracer has left. Tools that one would use
+# instead are measured in the same run. Each process measures one row. Writes docs/performance.md.
 #
 #   bundle exec rake bench              # some minutes, as root
 #   bundle exec rake bench RUBY=/path/to/ruby OUTPUT=docs/performance-of-another.md
-#   bundle exec ruby bench/overhead.rb line call programs   # prints these sections alone
+#   bundle exec ruby bench/overhead.rb line call programs   # prints only these sections
 #   ROWS='function__stats|ruby-prof' bundle exec ruby bench/overhead.rb call shared_call
-#                                     # and of those these rows
+#                                     # prints only these rows of the sections
 #
-# Figures are ns of the thread's own CPU, least of several rounds; they vary from machine to
-# machine, the ratios less.
+# Figures are the ns of the thread's own CPU, the least of several rounds. They vary from machine to
+# machine; the ratios vary less.
 require "json"
 require "rbconfig"
 %w[paths await elf info child target bpf tracer attacher].each do |name|
@@ -26,11 +26,11 @@ class Overhead
 
   OUTPUT = ENV.fetch("OUTPUT", File.join(Support::ROOT, "docs/performance.md"))
   COUNT = "{ @events = count(); }"
-  # Asking a listener for nothing but the flush: what the process does by itself is the cost.
+  # The tracer reads only the flush, so the figure is the process's own cost.
   STATS = "{ @rows = count(); }"
 
-  # label, probes listened to and the program's action; or a peer. Ratios are taken against the row
-  # marked so. program: a file in providers/ instead of an action.
+  # label, the traced probes and the program's action; or a peer. Ratios are taken against the row
+  # with `reference`. program: a file in providers/ instead of an action.
   Row = Struct.new(:label, :probes, :action, :program, :peer, :reference, keyword_init: true)
 
   CALLS = [
@@ -49,13 +49,13 @@ class Overhead
     Row.new(label: "stackprof, wall, 100 Hz", peer: "stackprof"),
     Row.new(label: "Vernier, wall, 100 Hz", peer: "vernier")
   ].freeze
-  # The class that an event is of has to be looked at then.
+  # The hook then needs the event's class.
   SHARED_CALLS = CALLS.values_at(0, 5)
   LINES = [
     Row.new(label: "`line` into `count()`", probes: %w[line], action: COUNT),
     Row.new(label: "TracePoint with a Ruby block that counts", peer: "tracepoint_line", reference: true)
   ].freeze
-  # Two threads that take turns. From Ruby 3.2 on.
+  # Two threads take turns. From Ruby 3.2 on.
   TURNS_OF_THREADS = [
     Row.new(label: "`gvl__wait` into `count()`", probes: %w[gvl__wait], action: COUNT, reference: true)
   ].freeze
@@ -91,7 +91,7 @@ class Overhead
     ["One allocation", "alloc", ALLOCATIONS]
   ].freeze
 
-  # A whole program: CPU per unit of its work, in turns with and without the tracer or the peer, in
+  # A whole program: CPU per unit of its work, with and without the tracer or the peer, in turns in
   # one process.
   Program = Struct.new(:label, :script, :unit, :probes, :peer, keyword_init: true)
   PROGRAMS = [
@@ -121,7 +121,7 @@ class Overhead
     puts text
   end
 
-  # names: of the work, as bench/subject.rb has it, and "programs".
+  # names: kinds of work in bench/subject.rb, and "programs".
   def show(names)
     puts sections(SECTIONS.select { |_, work| names.include?(work) })
     puts "", programs if names.include?("programs")
@@ -133,14 +133,14 @@ class Overhead
     [header, *list.filter_map { |title, work, rows| section(title, work, rows) if served?(rows) }].join("\n")
   end
 
-  # False where this Ruby can never serve them.
+  # Returns false if this Ruby can never serve these rows.
   def served?(rows)
     with_subject do |subject|
       rows.flat_map { |row| row.probes || [] }.none? { |probe| subject.info.state(probe) == :unsupported }
     end
   end
 
-  # What other benchmarks wrote to the same page.
+  # Returns the sections that other benchmarks wrote to the same page.
   def others
     return [] unless File.exist?(OUTPUT)
 
@@ -171,8 +171,8 @@ class Overhead
     table(title, bare, idle, measured, reference)
   end
 
-  # [before, during, after] of one row, each in a process of its own, because some peers leave
-  # traces in theirs.
+  # Returns [before, during, after] of one row. Each row has its own process, because some peers
+  # leave effects in theirs.
   def measure_row(row, work)
     with_subject(loaded: row.peer.nil?) do |subject|
       before = settled(subject, work)
@@ -185,11 +185,12 @@ class Overhead
     end
   end
 
-  # Deep backtraces get cheaper until the heap has its size: the second of two.
+  # Returns the second of two measurements: deep backtraces get cheaper until the heap has its full
+  # size.
   def settled(subject, work) = Array.new(2) { measure(subject, work) }.last
 
-  # On Ruby 3.1 deep raises are cheaper once any hook has come and gone, a peer's too: against the
-  # cheaper of before and after.
+  # On Ruby 3.1, deep raises are cheaper after any hook has come and gone, also a peer's. So the
+  # reference is the cheaper of before and after.
   def added(before, during, after) = during - [before, after].min
 
   def table(title, bare, idle, measured, reference)
@@ -230,7 +231,7 @@ class Overhead
     MARKDOWN
   end
 
-  # [[CPU seconds a unit without, with], ...]
+  # Returns [[CPU seconds a unit without, with], ...].
   def turns(program)
     target = program_target(program)
     target.ready
@@ -246,7 +247,8 @@ class Overhead
     target&.kill_all
   end
 
-  # Under a peer without probescope, and with Bundler's environment, where the peer comes from.
+  # A program under a peer runs without probescope and with Bundler's environment, which has the
+  # peer.
   def program_target(program)
     script = File.join(Support::ROOT, "examples", program.script)
     return Support::Target.new(script, ruby: @ruby) unless program.peer
@@ -272,7 +274,7 @@ class Overhead
     target.await_off(*program.probes)
   end
 
-  # Peers that do not install on this Ruby are left out.
+  # Returns the rows without peers that cannot be installed on this Ruby.
   def available(rows)
     @libraries ||= Hash.new do |known, peer|
       libraries = { "ruby_prof" => "ruby-prof", "vernier" => "vernier", "allocation_tracing" => "objspace" }
@@ -282,7 +284,7 @@ class Overhead
     rows.select { |row| row.peer.nil? || row.peer.start_with?("tracepoint") || @libraries[row.peer] }
   end
 
-  # CPU seconds a unit, over a while: the program's own counters before and after.
+  # Returns the CPU seconds a unit over some time, from the program's own counters.
   def turn(target, program)
     units, cpu = counters(target, program)
     later = await("a turn of #{program.script}", within: 120, every: 0.1) do
@@ -292,7 +294,7 @@ class Overhead
     (later[1] - cpu) / (later[0] - units)
   end
 
-  # [units, CPU seconds] so far, as the program prints them on SIGUSR1.
+  # Returns [units, CPU seconds] so far, as the program prints them on SIGUSR1.
   def counters(target, program)
     printed = target.out.scan(/cpu=\S+s/).size
     target.signal(:USR1)
@@ -303,7 +305,7 @@ class Overhead
 
   def ns(value) = format(value.abs < 20 ? "%.1f" : "%.0f", value)
 
-  # A peer is loaded from the bundle, so those processes run with Bundler's environment.
+  # A peer is loaded from the bundle, so its process runs with Bundler's environment.
   def with_subject(loaded: true)
     env = { "RUBYOPT" => "-W0 #{ENV.fetch("RUBYOPT", "")}", "PROBESCOPE_FUNCTIONS" => "all" }
     subject = Support::Target.new(File.join(__dir__, "subject.rb"),
@@ -339,7 +341,7 @@ class Overhead
 
   def measure(subject, work) = ask(subject, "measure #{work}", /^ns (\S+)/)[1].to_f
 
-  # Sends one command and waits for its own answer.
+  # Sends one command and waits for its answer.
   def ask(subject, command, pattern)
     answered = subject.out.lines.size
     subject.puts(command)

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# What one would use without probescope.
+# The tools that one would use without probescope.
 module Peers
   module_function
 

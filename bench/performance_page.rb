@@ -2,18 +2,18 @@
 
 require_relative "../spec/support/paths"
 
-# docs/performance.md, of which a benchmark in Ruby has a section of its own: from a line `<!--
-# bench/NAME.rb -->` to one `<!-- end of bench/NAME.rb -->`.
+# docs/performance.md. Each benchmark in Ruby has its own section. It begins with a line
+# `<!-- bench/NAME.rb -->` and ends with a line `<!-- end of bench/NAME.rb -->`.
 module PerformancePage
   PATH = File.join(Support::ROOT, "docs/performance.md")
 
   module_function
 
-  # The section as it stands there, or "". script: "bench/NAME.rb".
+  # Returns the present section, or "". script: "bench/NAME.rb".
   def section(script) = File.read(PATH)[pattern(script)].to_s
 
-  # The text with a line below each heading that has none yet: when it was measured, and of which
-  # commit.
+  # Returns the text with a line below each heading that has none yet: the date of the measurement,
+  # and the commit.
   def dated(text)
     command = ["git", "-C", Support::ROOT, "rev-parse", "--short", "HEAD"]
     commit = IO.popen(command, err: File::NULL, &:read).strip
@@ -21,7 +21,7 @@ module PerformancePage
     text.gsub(/^(## .*\n)\n(?!Measured on )/) { "#{Regexp.last_match[1]}\n#{line}\n\n" }
   end
 
-  # Prints the section and puts it in the place of the one before, else at the end.
+  # Prints the section, and replaces the old one in the page, or appends it.
   def write(script, section)
     text = File.read(PATH)
     section = dated(section)

@@ -2,8 +2,8 @@
 
     sudo rake bench:python PYTHON="/opt/venv3.11/bin/python /opt/venv3.13/bin/python"
 
-About three minutes for each Python on a quiet machine. Each needs setuptools, and valgrind has to
-be installed. yappi takes part where that Python can import it; for the others it stays out.
+Takes about three minutes for each Python on an idle machine. Each Python needs setuptools, and
+valgrind must be installed. yappi is measured with each Python that can import it.
 """
 
 from __future__ import annotations

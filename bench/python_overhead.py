@@ -1,11 +1,11 @@
-"""What a call, an allocation, a line and a collection cost while a tracer listens, beside other
+"""Measures what a call, an allocation, a line and a collection cost under a tracer and under other
 tools, in one process.
 
     sudo PYTHONPATH=python python bench/python_overhead.py [ROUNDS]      # 15 by default, about a minute
 
-Prints tables of ns of the thread's own CPU. All that is compared takes turns, and a figure is the
-mean of the middle half of what the turns added to the plain one of the same round, with its
-standard error. yappi takes part where it can be imported.
+Prints tables of ns of the thread's own CPU. Everything that is compared takes turns. Each turn is
+compared with the plain one of the same round. A figure is the mean of the middle half of the
+differences, with its standard error. yappi is measured if it can be imported.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def collections(count):
 
 
 def cost(function, count, empty=None):
-    """Measures one turn: the least of three, ns each."""
+    """Measures one turn, the least of three. Returns ns each."""
 
     def least(one):
         best = float("inf")
@@ -108,7 +108,7 @@ def allocations_traced():
 
 
 class Again:
-    """A context that is made anew each time."""
+    """Makes a new context each time."""
 
     def __init__(self, make):
         self._make = make
@@ -122,7 +122,7 @@ class Again:
 
 
 def table(title, measure, states, rounds):
-    """states: {text: context}, the plain one first. The last is the peer that the ratio is to."""
+    """states: {text: context}, the plain one first. Ratios are taken against the last, a peer."""
     found = interleaved({name: Again(make) for name, make in states.items()}, measure, rounds)
     plain, *others = found
     added = {name: middle([a - b for a, b in zip(found[name], found[plain])]) for name in others}

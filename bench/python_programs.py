@@ -1,12 +1,13 @@
-"""Eight small programs with probescope loaded, while nobody listens, against the same without it.
+"""Compares eight small programs with probescope loaded, without a tracer, with the same programs
+without probescope.
 
     PYTHONPATH=python python bench/python_programs.py [PAIRS]
 
-6 pairs by default, one and a half minutes; no tracer takes part.
+6 pairs by default, one and a half minutes.
 
-Each pair is two processes, one with it and one without, that take turns piece by piece. A ratio is
-the geometric mean over the pairs, each the median over its turns, with the standard error of that
-mean: two processes differ by more than two turns of one.
+Each pair is two processes, one with probescope and one without, which take turns piece by piece. A
+pair's ratio is the median over its turns. A program's ratio is the geometric mean over the pairs,
+with its standard error: two processes differ by more than two turns of one.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ class Child:
         )
 
     def run(self, name):
-        """CPU time in ns."""
+        """Returns the CPU time in ns."""
         self.process.stdin.write(f"{name}\n")
         self.process.stdin.flush()
         return int(self.process.stdout.readline())
@@ -116,7 +117,7 @@ class Child:
 
 
 def pair():
-    """{program: (ns without, ratio)}"""
+    """Returns {program: (ns without, ratio)}."""
     plain, loaded = Child("plain"), Child("loaded")
     found = {}
     for name in PROGRAMS:

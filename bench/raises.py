@@ -1,15 +1,16 @@
-"""What listening to exceptions costs a raise in Python that is handled so many frames further up.
+"""Measures what a tracer of exceptions adds to a raise in Python that is handled some frames
+further up.
 
     sudo python bench/raises.py [--write] [--turns N] [python ...]
 
 Prints the section of docs/performance.md, or writes it (--write). Each python (default: this one)
-must be able to import the extension built for it; PYTHONPATH=python after `python setup.py
+must be able to import the extension built for it: PYTHONPATH=python after `python setup.py
 build_ext --inplace`.
 
-A raise that 100 frames see takes 10 us, and what is added to it is a hundredth of that, so a run
-before and a run after say nothing. Here a tracer comes and goes, in one process, and each short
-turn with it is held against the turns before and after it. Figures are ns of the thread's own CPU:
-the median over the turns, and its standard error.
+A raise through 100 frames takes 10 us, and the tracer adds a hundredth of that. Comparing a run
+before with a run after cannot show it. So a tracer attaches and detaches in one process, and each
+short turn with it is compared with the turns before and after it. Figures are ns of the thread's
+own CPU: the median over the turns, and its standard error.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def step(n: int) -> int:
 
 
 def least(action: "Callable[[int], object]", argument: int, count: int) -> float:
-    """ns of one, as a fifth of the batches of a turn had it at most: the others were disturbed."""
+    """Returns ns: the fastest fifth of a turn's batches was below it. The others were disturbed."""
     batches: "list[float]" = []
     began = time.thread_time_ns()
     end = began + TURN_NS
@@ -83,7 +84,7 @@ def calls() -> "list[float]":
 
 
 def in_turns(turns: int, probes: "list[str]", sample: "Callable[[], list[float]]") -> "list[list]":
-    """[[what one takes, [what each turn with a tracer adds to it]] for each that sample() takes]"""
+    """Returns [[ns of one, [ns that each turn with a tracer adds]]] for each kind in sample()."""
     import probescope
     from attacher import Attacher
 
@@ -105,8 +106,8 @@ def in_turns(turns: int, probes: "list[str]", sample: "Callable[[], list[float]]
 
 
 def measure(turns: int) -> None:
-    """In a process of its own: prints {"raises": {what is listened to: in_turns()}, "calls":
-    in_turns() where they are traced}.
+    """Runs in its own process. Prints {"raises": {traced probes: in_turns()}, "calls": in_turns()
+    if calls are traced}.
     """
     sys.path.insert(0, str(ROOT / "tests"))
     import probescope
@@ -122,7 +123,7 @@ def measure(turns: int) -> None:
 
 
 def middle(figures: "list[float]") -> "tuple[float, float]":
-    """The median and its standard error, which a few disturbed turns do not move."""
+    """Returns the median and its standard error, which a few disturbed turns do not change."""
     median = statistics.median(figures)
     spread = 1.4826 * statistics.median(abs(figure - median) for figure in figures)
     return median, 1.2533 * spread / len(figures) ** 0.5

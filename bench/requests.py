@@ -1,8 +1,8 @@
-"""For bench/requests.rb: prints ns of a call of a WSGI or ASGI application, bare and within
-probescope, idle and then attached. Of ASGI it has a third figure: within an object that does
-nothing but await the application.
+"""For bench/requests.rb: prints the ns of a call of a WSGI or ASGI application, bare and within
+probescope, idle and then attached. For ASGI there is a third figure: within an object that only
+awaits the application.
 
-python bench/requests.py WSGI|ASGI
+    python bench/requests.py WSGI|ASGI
 """
 
 import statistics

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# What request probes cost a request, in Rack, WSGI and ASGI: the bare application and the one
-# within the middleware, in turns in one process, while nobody listens and under `probescope
+# Measures what request probes cost a request, in Rack, WSGI and ASGI. The bare application and the
+# one within the middleware take turns in one process, without a tracer and under `probescope
 # requests`. Writes its section of docs/performance.md.
 #
 #   bundle exec rake bench:requests                             # half a minute, as root
@@ -30,8 +30,8 @@ class RequestCosts
     [["Rack, Ruby #{RUBY_VERSION}", RbConfig.ruby, "-Ilib", "bench/requests_rack.rb"], *pythons]
   end
 
-  # [ns of the bare application, within the middleware; the same attached; within an object that
-  # only awaits it, idle]
+  # Returns [ns of the bare application, within the middleware; both again, attached; idle within an
+  # object that only awaits the application].
   def measure(command)
     subject = Support::Child.new(*command)
     idle = subject.await_line(/^idle (.*)$/, within: 120)[1]

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# For bench/requests.rb: prints ns of a call of a Rack application, bare and within
+# For bench/requests.rb: prints the ns of a call of a Rack application, bare and within
 # Probescope::Rack, idle and then attached.
 require "probescope"
 

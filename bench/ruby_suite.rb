@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Ruby's own tests, run plain and with every probe attached, and what differs: rake suite.
+# Runs Ruby's own tests plain and with every probe attached, and prints the differences: rake suite.
 require "fileutils"
 require "open3"
 require "tmpdir"
@@ -11,23 +11,24 @@ require_relative "../spec/support/paths"
 end
 require "probescope/abi"
 
-# Two runs of each of some files of test/ruby, and of each test that differs once more.
+# Runs each of some files of test/ruby twice, and repeats each test that differs.
 class RubySuite
   include Support::Processes
 
-  # A run of one file that takes longer is ended, and its end says so.
+  # A run of one file that takes longer is ended, and is reported as ended.
   SECONDS = Integer(ENV.fetch("PROBESCOPE_SUITE_SECONDS", "900"))
   ALLOWED = File.join(__dir__, "ruby_suite.yml")
   LOGS = File.join(Support::ROOT, "tmp/suite")
-  # All but probes that fire at each event: with those the tests take longer than their own limits.
+  # All probes except those that fire at each event: with these, tests take longer than their own
+  # limits.
   PROBES = %w[function__stats functions__all exception__stats exception__detail object__stats sample__stats
               backtrace__done gc__done gvl__wait stats__done].freeze
-  # What is no test's outcome. A test that differs may pass when it is repeated; these may not.
+  # These two are not tests. A test that differs may pass when it is repeated; these may not.
   ENDING = "(end)"
   CRASHES = "(crashes)"
 
-  # ruby: a path. sources: a directory of Ruby's sources, or one with a directory for each version.
-  # files: names or patterns such as "test_array"; none: all of test/ruby.
+  # ruby: a path. sources: a directory with Ruby's sources, or with a directory for each version.
+  # files: names or patterns such as "test_array"; without them, all of test/ruby.
   def initialize(ruby:, sources:, files: [])
     @ruby = ruby
     ask = "puts RUBY_VERSION, !!(defined?(RubyVM::YJIT) && RubyVM::YJIT.enabled?)"
@@ -46,7 +47,7 @@ class RubySuite
     @totals = Hash.new(0)
   end
 
-  # {file => {test => [plain, attached]}} of what differs and may not.
+  # Returns {file => {test => [plain, attached]}} of the differences that are not allowed.
   def differing
     FileUtils.mkdir_p(LOGS)
     puts "Ruby #{@version}#{" with YJIT" if @jit == "true"}, #{@files.size} files"
@@ -63,7 +64,7 @@ class RubySuite
     stop_processes
   end
 
-  # "suite: 4012 tests of 90 files, ...": for the end of the log.
+  # "suite: 4012 tests of 90 files, ...", for the end of the log.
   def totals
     counts = %i[tests files differ may repeated].map { |name| @totals[name] }
     format("suite: %d tests in %d files: %d differ, %d others may, %d passed when repeated", *counts)
@@ -108,8 +109,8 @@ class RubySuite
     @totals[:may] += may.size
   end
 
-  # What still differs when the tests that differ are run once more, alone. The file's end and
-  # crashes are not forgiven.
+  # Returns what still differs when the tests that differ run once more, alone. A difference in the
+  # file's end or in crashes always counts.
   def repeated(file, path, differing)
     tests = differing.keys - [ENDING, CRASHES]
     return differing if tests.empty?
@@ -129,8 +130,7 @@ class RubySuite
 
   def allowed = (@allowed ||= list.select { |one| one["tests"] })
 
-  # Files that are not run unless they are asked for, and the ends of the names of tests that are
-  # not run at all.
+  # Returns the files that run only on request, and the ends of the names of tests that never run.
   def left_out
     names = list.flat_map { |one| one.fetch("files", []) }
     names.map { |name| File.join(@sources, "test/ruby/#{name}.rb") }
@@ -138,7 +138,7 @@ class RubySuite
 
   def not_run = list.flat_map { |one| one.fetch("not_run", []) }
 
-  # Of ruby_suite.yml, what is of this Ruby.
+  # Returns the entries of ruby_suite.yml for this Ruby.
   def list
     @list ||= YAML.load_file(ALLOWED).select do |one|
       requirement = Gem::Requirement.new(*one.fetch("ruby", ">= 3.1").split(", "))
@@ -147,8 +147,8 @@ class RubySuite
     end
   end
 
-  # {"TestArray#test_at" => ".", ...}. tests: only these. A runner that dies leaves out what it had
-  # not come to.
+  # Returns {"TestArray#test_at" => ".", ...}. tests: runs only these. A runner that dies leaves out
+  # the remaining tests.
   def results(path, attached, tests)
     env = attached ? { "RUBYOPT" => "-r#{Support::AUTO}" } : {}
     names = not_run.flat_map { |name| ["-n", "!/#{name}\\z/"] }
@@ -165,12 +165,13 @@ class RubySuite
     outcomes(out).merge(whole.reject { |_, value| value == 0 })
   end
 
-  # Each test's line is "[ 1/11] TestArray#test_at = 0.00 s", with what the test wrote before " = ",
-  # and " = F" where it failed. A warning follows a name at once ("test_exit_action-e:4:in"), so a
-  # name ends before "/", ":" and "-". What differs only behind one of these counts as one test:
-  # TestRequireLib has a test for each of some files that it chooses at random. A file that was
-  # there before a test and is not there after it is the one that Ruby's watcher reads for one
-  # attach (decision 213); one that a test leaves is a difference.
+  # Each test has a line "[ 1/11] TestArray#test_at = 0.00 s". The test's own output stands before
+  # the equals sign, and a failed test ends with " = F". A warning may follow a name directly
+  # ("test_exit_action-e:4:in"), so a name ends before "/", ":" and "-". Names that differ only
+  # after one of these count as one test: TestRequireLib has a test for each of some files that it
+  # chooses at random. A file that existed before a test and not after it is one that Ruby's watcher
+  # reads for one attach (decision 213), which is allowed. A file that a test leaves is a
+  # difference.
   def outcomes(out)
     parts = out.split(%r{^\[ *\d+/\d+\] (\w+(?:::\w+)*#(?:"[^"\n]*"|[^\s#/:-]+))})
     parts.drop(1).each_slice(2).with_object({}) do |(test, rest), ends|
@@ -179,7 +180,7 @@ class RubySuite
     end
   end
 
-  # A failed test makes the runner's status 1 or more, and is compared by itself.
+  # A failed test gives the runner a status of 1 or more, and is compared separately.
   def ending(status)
     return "SIG#{Signal.signame(status.termsig)}" if status.signaled?
 

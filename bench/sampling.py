@@ -1,21 +1,21 @@
-"""What samples cost a Python process: CPU time while a tracer listens to them, over the same work
-while nobody does.
+"""Measures what samples cost a Python process: its CPU time under a tracer of samples, divided by
+that of the same work without a tracer.
 
     sudo python bench/sampling.py [PAIRS]
     sudo python bench/sampling.py 20 --waiting 62 --working 1    # 64 threads, of which 2 work
-    sudo python bench/sampling.py 20 --calling 63                # which are in short system calls
+    sudo python bench/sampling.py 20 --calling 63                # threads in short system calls
                                                                  # all the time
 
-60 pairs by default, a minute; probescope has to be importable.
+60 pairs by default, a minute; probescope must be importable.
 
-One process that works all the time. Turns of the same work with and without a tracer alternate;
-each is timed by the CPU clock of the thread that works, on which the stacks are walked, and by
-those of probescope's own threads. Ticks come by the wall clock: on a machine that gives the process
-half of a CPU their share of its CPU time is twice as large.
+One process works all the time. Turns of the same work with and without a tracer alternate. Each
+turn is timed by the CPU clock of the working thread, on which the stacks are walked, and by the CPU
+clocks of probescope's own threads. Ticks come by the wall clock. If a machine gives the process
+half of a CPU, their share of its CPU time is twice as large.
 
-What a thread pays for sleeping and waking so often, whatever it does when it is up, is the
-machine's, and most of it on a small virtual one: a second process that does nothing else is
-measured in the turns without a tracer.
+A thread that sleeps and wakes so often costs something by itself, which depends on the machine and
+is most of the cost on a small virtual one. So in the turns without a tracer a second process is
+measured that only sleeps and wakes.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ def work(depth=20):
 
 
 def cpu(task):
-    """CPU time of a thread, ns; how often it was given a CPU."""
+    """Returns a thread's CPU time in ns, and how often it got a CPU."""
     spent, _, times = (task / "schedstat").read_text().split()
     return int(spent), int(times)
 
 
 def ours():
-    """CPU time of probescope's own threads, ns."""
+    """Returns the CPU time of probescope's own threads, in ns."""
     spent = 0
     for task in Path("/proc/self/task").iterdir():
-        # One of them ends with the listening, maybe now.
+        # A thread ends with the trace, perhaps at this moment.
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             if (task / "comm").read_text() == "probescope\n":
                 spent += cpu(task)[0]
@@ -64,7 +64,7 @@ def ours():
 
 
 def turn():
-    """CPU time in ns of the thread that works, of ours, and of the process; wall time."""
+    """Returns CPU time in ns of the working thread, of ours, and of the process; wall time."""
     own, clock, whole, wall = ours(), time.thread_time_ns(), time.process_time_ns(), time.monotonic_ns()
     for _ in range(PIECES):
         work()
@@ -73,8 +73,8 @@ def turn():
 
 
 def turn_in(context):
-    """Both kinds are called from here: where the frames lie in memory alone was worth up to 2.8 %
-    of a turn.
+    """Both kinds are called from here: the place of the frames in memory changed a turn by up to
+    2.8 %.
     """
     with context:
         return turn()
@@ -83,7 +83,7 @@ def turn_in(context):
 class Sleeper:
     """Another process that only sleeps, and wakes 99 times a second.
 
-    As a context: takes in what it uses meanwhile.
+    As a context it measures its own use of the CPU.
     """
 
     def __init__(self):
@@ -113,13 +113,13 @@ def call():
 
 
 def start_others(options):
-    """Threads beside the one that is measured."""
+    """Starts threads beside the measured one."""
 
     def always(function):
         while True:
             function()
 
-    # A lock that nobody ever gives.
+    # A lock that is never released.
     never = threading.Lock()
     never.acquire()
     for function, number in (
@@ -138,8 +138,8 @@ def main(options):
     listener, sleeper = Listener("sample__stats"), Sleeper()
     added, threads, of_process, of_one_cpu = [], [], [], []
     for _ in range(options.pairs):
-        # Both begin after a wait for the hooks: a thread that has slept is given the CPU for longer
-        # at a time.
+        # Both begin after a wait for the hooks: after a sleep, a thread gets the CPU for longer at
+        # a time.
         (busy, own, whole, wall), (plain, *_) = turn_in(listener), turn_in(sleeper)
         added.append(busy / plain - 1)
         threads.append(own / plain)
@@ -156,7 +156,7 @@ def main(options):
         sep=", ",
         end=": ",
     )
-    # Beside others that have the GIL in turns, what the thread takes longer says nothing.
+    # If other threads take turns with the GIL, the thread's additional time is not a measure.
     if not others:
         print(
             f"{whole:+.2%} ± {whole_error:.2%} of the CPU time, {walks:+.2%} ± {error:.2%} in the thread "
@@ -171,7 +171,7 @@ def main(options):
         f"{sleeper.spent / sleeper.wakes / 1000:.0f} us a wake",
         flush=True,
     )
-    os._exit(0)  # threads that wait for ever do so
+    os._exit(0)  # some threads wait for ever
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
 # frozen_string_literal: true
 
-# What samples cost a Ruby process: its CPU time while a tracer listens to them, over the same work
-# while nobody does.
+# Measures what samples cost a Ruby process: its CPU time under a tracer of samples, divided by that
+# of the same work without a tracer.
 #
 #     sudo bundle exec ruby bench/sampling.rb [PAIRS]   # 60 pairs by default, a minute for each row
 #
 # Turns of the same work with and without a tracer alternate, each timed by the CPU clock of the
-# process. One thread with stacks of 20 and of 100 frames, and 64 threads of which 2 work and the
-# others wait. Beside it what the process itself says that looking took.
+# process. The rows are one thread with stacks of 20 and of 100 frames, and 64 threads of which 2
+# work and the others wait. Each row also has the process's own figure for looking.
 require_relative "../spec/support/paths"
 require_relative "../spec/support/await"
 require_relative "../spec/support/child"
@@ -18,7 +18,7 @@ require "fileutils"
 require Support::AUTO
 require_relative "../lib/probescope/host/info"
 
-# A tracer on this process that comes and goes.
+# A tracer of this process that attaches and detaches.
 class Listener
   def initialize(probe)
     @probe = probe
@@ -46,7 +46,7 @@ class Listener
   end
 end
 
-# The same work in each turn. depth: frames below it.
+# The work of each turn. depth: frames below it.
 class Work
   PIECES = 1_000
 
@@ -66,7 +66,7 @@ class Work
   end
 end
 
-# Some threads do the work, and some wait.
+# Some threads work, and some wait.
 class Turns
   def initialize(working:, waiting:, depth:)
     @working = working
@@ -102,10 +102,11 @@ class Turns
     @added << ((traced / turn) - 1)
   end
 
-  # Of some intervals in a row, without the coming and going.
+  # Returns the process's own figure for several intervals in a row, without the attach and the
+  # detach.
   def told(listener)
     listener.on
-    6.times { turn } # until all that comes with the hooks has been told
+    6.times { turn } # until the effects of the attach are flushed
     before = @info.looking
     20.times { turn }
     spent, cpu = @info.looking.zip(before).map { |now, earlier| now - earlier }
@@ -113,7 +114,7 @@ class Turns
     spent.fdiv(cpu)
   end
 
-  # Seconds of CPU time.
+  # Returns seconds of CPU time.
   def turn
     began = clock
     Array.new(@working) { Thread.new { @work.done } }.each(&:join)
@@ -122,8 +123,8 @@ class Turns
 
   def clock = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID)
 
-  # The mean of the middle half, for the machine has other work too, and its standard error, from
-  # the distance between the quartiles.
+  # The mean of the middle half, because the machine has other work too. Its standard error comes
+  # from the distance between the quartiles.
   def middle
     values = @added.sort
     half = values[(values.size / 4)...(values.size - (values.size / 4))]

@@ -1,19 +1,18 @@
-"""Are the shares that samples tell those of the program's own clocks? Many runs of the same
-program: what is chance in one of them shows.
+"""Compares the shares of samples with the program's own clocks. Many runs of the same program show
+how much of a difference is chance.
 
     sudo python bench/shares.py [PROGRAM...] [--runs 10] [--seconds 4] [--spinners 4] [--apart]
 
-probescope has to be importable.
+probescope must be importable.
 
-Each run starts a program that works for so many seconds of its CPU time, measures its functions by
-the CPU clocks of their threads, and has a bpftrace that listens to its samples. Spinners are
-processes beside it that use all the CPU they get.
+Each run starts a program that works for this many seconds of CPU time and measures its functions by
+the CPU clocks of their threads. A bpftrace reads its samples. Spinners are other processes that use
+all the CPU they get.
 
-Prints a line for each function: its share by the program's clocks and by the samples, of all runs
-together; by how much the samples of a run said more, in points, as the mean with its standard
-error; the standard deviation between runs, and what chance alone has with that many samples; the
-worst run. With --apart spinners have sessions of their own, as other services have: the kernel
-shares CPUs out between sessions first.
+Prints a line for each function: its share by the program's clocks and by the samples, over all
+runs; the mean difference of the samples in points, with its standard error; the standard deviation
+between runs, and the one by chance for that many samples; the worst run. With --apart, spinners
+have their own sessions, like other services: the kernel divides CPUs between sessions first.
 """
 
 from __future__ import annotations
@@ -97,16 +96,16 @@ with concurrent.futures.ThreadPoolExecutor(4) as pool:
 clocks = {"job": sum(used), "(other)": whole - sum(used)}
 """
 
-# Each fills `clocks` while it works: {function: seconds of CPU time}.
+# Each program fills `clocks` while it works: {function: seconds of CPU time}.
 PROGRAMS = {
     "pool-0.2ms": POOL.replace("ADDITIONS", "3_000"),
     "pool-2ms": POOL.replace("ADDITIONS", "30_000"),
     "pool-20ms": POOL.replace("ADDITIONS", "300_000"),
-    # A call of C that holds the GIL, and what is called after it.
+    # A call of C that holds the GIL, and a call after it.
     "product": "run_for(seconds, *(lambda f=f: timed(f) for f in (product, trivial, light, trivial)))",
     "c-calls": "run_for(seconds, *(lambda f=f: timed(f) for f in "
     "(product, trivial, light, checksum, trivial)))",
-    # Long system calls, in which a kernel that is not preemptible lets nobody else have the CPU.
+    # Long system calls, during which a kernel without preemption gives the CPU to no other thread.
     "system-calls": """
 import socket
 data = bytes(800_000)
@@ -125,8 +124,8 @@ other.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_000_000)
 run_for(seconds, *(lambda f=f: timed(f) for f in (send, receive, brief)))
 """,
     "loops": "run_for(seconds, lambda: timed(heavy), lambda: timed(light))",
-    # Short work between readings of the clock, where a kernel takes CPUs away: beside spinners that
-    # do the same.
+    # Short work between readings of the clock, at which a kernel may take the CPU away. The
+    # spinners do the same.
     "clocks": """
 import os, subprocess, sys
 for _ in range(2 * len(os.sched_getaffinity(0))):
@@ -144,7 +143,7 @@ while before < ends + seconds:
     before = after
 clocks = {"brief": used, "(other)": time.process_time() - begun - used}
 """,
-    # Work that begins each time after a wait, and is over before a slice of the scheduler's.
+    # Work that begins after a wait each time, and ends before the scheduler's slice does.
     "woken": """
 def first():
     n = 0
@@ -157,7 +156,7 @@ def third():
     while n < 8_000: n += 1
 run_for(seconds, lambda: time.sleep(0.003), *(lambda f=f: timed(f) for f in (first, second, third)))
 """,
-    # The same with the clocks read once in a while, not around each call.
+    # The same work, with the clocks read once in a while and not around each call.
     "loops-unclocked": """
 def heavies():
     for _ in range(20): heavy()
@@ -185,7 +184,7 @@ asyncio.run(main())
 
 
 def run_once(source, seconds):
-    """The program's own clocks, the CPU time and the number of the samples of each function."""
+    """Returns the program's own clocks, and CPU time and number of each function's samples."""
     with tempfile.TemporaryDirectory() as directory:
         whole = COMMON.replace("SECONDS", str(seconds)) + source + "\ngate.flushed(2)\ngate.done(**clocks)\n"
         program = start_program(whole, Path(directory), env={"GATE_ALSO": "stats__done"})
@@ -205,7 +204,7 @@ def run_once(source, seconds):
 
 
 def shares(clocks, rows):
-    """{function: (true, said)} and the number of samples."""
+    """Returns {function: (true, said)} and the number of samples."""
     named = [name for name in clocks if name != "(other)"]
     said = {name: rows.get(name, {"self": 0})["self"] for name in named}
     if "(other)" in clocks:

@@ -1,10 +1,10 @@
-"""Tracers that come and go on one Python process with eight threads under load, several at once:
-does it grow, does it crash?
+"""Lets several tracers at once attach and detach on one Python process with eight threads under
+load: does it grow, does it crash?
 
     sudo python bench/soak.py [CYCLES] [--write]
 
-CYCLES are those of all tracers together, 1,000 by default, beside a warm-up. probescope has to be
-importable. The process runs with PROBESCOPE_FORCE=1. --write puts this version's line into
+CYCLES is the number for all tracers together, 1,000 by default, without a warm-up. probescope must
+be importable. The process runs with PROBESCOPE_FORCE=1. --write puts this version's line into
 docs/performance.md. bench/attach.py measures how soon hooks come in.
 """
 
@@ -53,8 +53,8 @@ for _ in range(7):
 print("ready", flush=True)
 outer(0)
 """
-# Each is a tracer of its own, so that each comes while others are in, go, or come. Every other one
-# waits for its hooks.
+# Each line is a separate tracer, so each attaches while others are attached, attach or detach.
+# Every second one waits for its hooks.
 TRACERS = [
     ["function__stats"],
     ["exception__stats"],
@@ -69,12 +69,12 @@ WARM_UP = 80
 
 OUTPUT = ROOT / "docs/performance.md"
 SECTION = re.compile(r"^<!-- bench/soak.py -->\n.*^<!-- end of bench/soak.py -->\n", re.MULTILINE | re.DOTALL)
-# Without it `line` and `exception__raise` are refused before 3.12.
+# Without this, `line` and `exception__raise` are refused before 3.12.
 ENVIRONMENT = {"PROBESCOPE_FORCE": "1"}
 
 
 class Holdings(NamedTuple):
-    """Of a process: KiB of memory, bytes of ours in it, threads and open files; and how often it
+    """A process's KiB of memory, bytes of the library, threads and open files, and how often it
     switched hooks.
     """
 
@@ -89,7 +89,7 @@ class Holdings(NamedTuple):
 
 
 class Target:
-    """A busy process that is to be traced."""
+    """A busy process to trace."""
 
     def __init__(self, child: Child) -> None:
         self.child = child
@@ -110,7 +110,7 @@ class Target:
         )
 
     def settled(self) -> Holdings:
-        """When the hooks are out and our second thread has ended."""
+        """Returns the holdings after the hooks are out and our second thread has ended."""
         Attacher(self.child.pid, "status", cycles=1).finish(600)
         before = self.holdings()
 
@@ -124,7 +124,7 @@ class Target:
         return before
 
     def cycle(self, count: int) -> Holdings:
-        """Returns the most that it held meanwhile."""
+        """Returns the largest holdings during the cycles."""
         tracers = [
             Attacher(self.child.pid, *probes, cycles=count, await_hooks=number % 2 == 0)
             for number, probes in enumerate(TRACERS)
@@ -151,7 +151,7 @@ def started(source: str) -> Iterator[Target]:
 
 
 class Soak:
-    """before, most and after: what it held; failed: what it should not have done."""
+    """before, most and after: the holdings. failed: text of the failures."""
 
     def __init__(self, cycles: int) -> None:
         each = -(-cycles // len(TRACERS))
@@ -179,7 +179,7 @@ class Soak:
 
 
 def with_row(rows: List[str], row: str) -> str:
-    """The lines of a table with this one in the place of its version's, in the order of versions."""
+    """Returns the table's lines with this version's replaced, in the order of versions."""
 
     def version(line: str) -> "list[int]":
         return [int(number) for number in re.findall(r"\d+", line.split("|")[1])]

@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
-# Tracers that come and go 10,000 times on one process with eight threads under load, several at
-# once: does it grow? Writes its section of docs/performance.md. spec/ruby/switching_spec.rb runs
-# the same a hundred times.
+# Lets several tracers at once attach and detach 10,000 times on one process with eight threads
+# under load: does it grow? Writes its section of docs/performance.md. spec/ruby/switching_spec.rb
+# does the same a hundred times.
 #
 #   bundle exec rake soak               # twenty minutes, as root; CYCLES=100000 for a weekend,
 #                                       # GROWTH=8192 for the KiB allowed
@@ -28,17 +28,17 @@ class Soak
     $stdout.flush
     loop { Load.new.outer(50) }
   RUBY
-  # Each is a tracer of its own, so that each comes while others are in, go, or come.
+  # Each list is a separate tracer, so each attaches while others are attached, attach or detach.
   TRACERS = [%w[function__stats], %w[exception__stats], %w[object__stats], %w[sample__stats],
              %w[backtrace__done], %w[function__entry line], %w[function__slow1ms],
              %w[exception__raise stats__done]].freeze
-  # The first tracers make what is kept: names, buffers, modules. Then nothing may grow.
+  # The first tracers allocate what is kept: names, buffers, modules. Later nothing may grow.
   WARM_UP = 24
 
-  # Of a process: KiB of memory, descriptors, threads, and bytes of ours.
+  # A process's KiB of memory, descriptors, threads, and bytes of the library.
   Holdings = Struct.new(:rss, :files, :threads, :memory, keyword_init: true)
 
-  # cycles: of all the tracers together, beside those of the warm-up.
+  # cycles: number for all tracers together, without the warm-up.
   def initialize(cycles:, ruby: ENV.fetch("RUBY", RbConfig.ruby),
                  options: ENV.fetch("RUBY_OPTIONS", "").split)
     @each = (cycles.to_f / TRACERS.size).ceil
@@ -48,7 +48,7 @@ class Soak
 
   attr_reader :before, :after, :most, :seconds, :target
 
-  # Yields each second how many cycles are done, and the holdings.
+  # Yields the number of finished cycles and the holdings each second.
   def run
     cycle(WARM_UP / TRACERS.size)
     @before = @most = settled
@@ -90,7 +90,7 @@ class Soak
                  threads: status[/Threads:\s+(\d+)/, 1].to_i, memory: @target.info.header[:memory_used])
   end
 
-  # Once the hooks are out, and what they held is given back.
+  # Returns the holdings after the hooks are out and their memory is freed.
   def settled
     @target.await_off(*TRACERS.flatten)
     holdings
@@ -133,7 +133,7 @@ if $PROGRAM_NAME == __FILE__
     grown = soak.after.rss - soak.before.rss
     abort "soak: it has grown by #{grown} KiB" if grown > Integer(ENV.fetch("GROWTH", 8192))
     if soak.after.files != soak.before.files || !soak.alive?
-      abort "soak: it holds other things than before, or ended"
+      abort "soak: the number of open files has changed, or the process has ended"
     end
   ensure
     soak.stop

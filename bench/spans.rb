@@ -1,17 +1,17 @@
 # frozen_string_literal: true
 
-# What `probescope otel` costs the application that it looks at: a slow call, and the look for the
-# application's own span with it; and a change of the current span, where it is published for other
-# tools (the thread-context record).
+# Measures what `probescope otel` costs a traced application: a slow call, with the read of the
+# application's current span; and a change of the current span while it is published for other tools
+# (the thread-context record).
 #
 #   bundle exec ruby bench/spans.rb                                   # as root, a minute: this Ruby
 #   PYTHON=/path/to/venv/bin/python bundle exec ruby bench/spans.rb   # and that Python, which can
 #                                                                     # import opentelemetry.sdk
 #
-# ns of the thread's own CPU. Turns with bpftrace and without it alternate in one process; "added"
-# is the median of what a turn with it added to the one before, with its standard error. What
-# bpftrace itself takes of a thread, by the program that it runs, is in it: the bridge's own, and
-# one that only counts.
+# Figures are ns of the thread's own CPU. Turns with and without bpftrace alternate in one process.
+# "added" is the median of what a turn with bpftrace added to the turn before, with its standard
+# error. It includes the time of the BPF program on the thread: the bridge's own program, and one
+# that only counts.
 %w[paths await elf info child python target bpf tracer].each do |name|
   require_relative "../spec/support/#{name}"
 end
@@ -29,7 +29,7 @@ class Spans
   BRIDGE = Probescope::Otel::Program.new(slow: 1_000_000, exceptions: false, metrics: false, messages: false)
   PROGRAMS = {"the bridge's program" => BRIDGE.text,
               "one that counts" => "usdt:*:probescope:#{PROBE} { @calls = count(); }"}.freeze
-  # As `probescope otel` starts bpftrace.
+  # The arguments with which `probescope otel` starts bpftrace.
   TRACER = {args: ["*"], options: ["-f", "json"],
             env: {"BPFTRACE_STRLEN" => "200", "BPFTRACE_PERF_RB_PAGES" => "256"}}.freeze
   KINDS = ["slow", "slow in a span"].freeze
@@ -73,8 +73,8 @@ class Spans
     subject&.kill_all
   end
 
-  # [ns of a slow call by itself, what is added without a span of the application, what is added
-  # within one]
+  # Returns [ns of a slow call alone, ns added without a span of the application, ns added within a
+  # span].
   def turn(subject, program)
     before = KINDS.map { |kind| measure(subject, kind) }
     during = listened(subject, program) { KINDS.map { |kind| measure(subject, kind) } }
@@ -90,7 +90,7 @@ class Spans
     await_state(subject, :off)
   end
 
-  # A Ruby that sleeps switches no hooks.
+  # Hooks are switched only in a running Ruby.
   def await_state(subject, state)
     await("#{PROBE} #{state}", within: 60) do
       ask(subject, "spin", /^ok/) && subject.info.state(PROBE) == state
@@ -103,7 +103,7 @@ class Spans
 
   def measure(subject, what) = ask(subject, what, /^ns (\S+)/)[1].to_f
 
-  # Sends one command and waits for its own answer.
+  # Sends one command and waits for its answer.
   def ask(subject, command, pattern)
     answered = subject.out.lines.size
     subject.puts(command)
@@ -115,7 +115,7 @@ class Spans
   def ns(values) = "#{median(values).round} ns"
   def signed(value) = format("%+d", value.round)
 
-  # Their median and its standard error, which a few disturbed turns do not move.
+  # The median and its standard error, which a few disturbed turns do not change.
   def added(values)
     spread = 1.4826 * median(values.map { |value| (value - median(values)).abs })
     "#{signed(median(values))} ± #{(1.2533 * spread / Math.sqrt(values.size)).round} ns"

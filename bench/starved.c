@@ -1,13 +1,13 @@
 /*
- * Does a kernel let threads of its own starve beside thread pools, and has a thread of ours with a
- * short slice (decision 199) a part in it?
+ * Does a kernel let its own threads starve beside thread pools? Does a thread of the library with a
+ * short slice (decision 199) contribute to it?
  *
  *     cc -O1 -pthread -o starved bench/starved.c && ./starved [PROCESSES] [SECONDS]      # 10 and 20
  *
  * Each process has four threads that take turns with a mutex, and one that wakes up a hundred times
- * a second as the watcher does. Beside them membarrier(2) waits for a grace period of RCU again and
- * again, as an uprobe that goes does; the kernel's thread that ends these is one like others.
- * Prints how long it waited, without short slices and with them.
+ * a second like the watcher. Meanwhile membarrier(2) waits for a grace period of RCU again and
+ * again, like the removal of an uprobe. The kernel thread that ends grace periods is scheduled like
+ * any other. Prints how long membarrier(2) waited, without short slices and with them.
  */
 #define _GNU_SOURCE
 #include <linux/membarrier.h>
@@ -27,7 +27,7 @@ enum { THREADS = 4, PROCESSES_MOST = 1000, SLICE_NS = 100000, TICK_NS = 10000000
 static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
 static bool short_slices;
 
-/* Of sched_setattr(2), its first version. */
+/* The first version of struct sched_attr, for sched_setattr(2). */
 struct scheduling {
     uint32_t size, policy;
     uint64_t flags;
@@ -74,7 +74,8 @@ static void *work(void *unused)
 }
 
 /*
- * In a session of its own, as services have one: the kernel shares CPUs out between sessions first.
+ * Starts the pool in its own session, like a service: the kernel divides CPUs between sessions
+ * first.
  */
 static pid_t start_pool(void)
 {

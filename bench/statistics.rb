@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# What the Ruby benchmarks make of their turns; those of Python have turns.py.
+# Statistics over turns for the Ruby benchmarks. turns.py has those for Python.
 module Statistics
   module_function
 
@@ -9,7 +9,7 @@ module Statistics
     (sorted[(sorted.size - 1) / 2] + sorted[sorted.size / 2]) / 2.0
   end
 
-  # The mean and its standard error.
+  # Returns the mean and its standard error.
   def mean(values)
     mean = values.sum / values.size
     [mean, Math.sqrt(values.sum { |value| (value - mean)**2 } / [values.size - 1, 1].max / values.size)]

@@ -2,21 +2,21 @@
 
 require_relative "peers"
 
-# The process that is measured. It takes one command a line and answers with one line:
+# The process that is measured. It reads one command a line and answers with one line:
 #
 #   measure call|raise|...   (see WORK)   -> ns of this thread's CPU for one of them, the least of
 #                                            several rounds
 #   start PEER / stop PEER                -> ok: switches a peer on or off, see Peers
-#   spin                                  -> ok: runs for a moment, for a sleeping Ruby switches no
-#                                            hooks
+#   spin                                  -> ok: runs for a moment, because a sleeping Ruby switches
+#                                            no hooks
 #
-# The loop around the work is measured as well and taken off. CPU time and not wall time: another
-# program on the machine must not show.
+# The loop around the work is also measured, and subtracted. The figure is CPU time, because wall
+# time would include other programs.
 module Subject
   ROUNDS = 7
-  # A JIT compiles what was called so often.
+  # A JIT compiles what was called this often.
   WARM_UP = 100
-  # How often in a round; enough for a few ms of work each.
+  # How often the work runs in a round: enough for a few ms.
   WORK = { "call" => 200_000, "shared_call" => 200_000, "line" => 200_000, "turn" => 4_000,
            "raise" => 10_000, "deep_raise" => 4_000, "deepest_raise" => 500,
            "alloc" => 100_000, "strings" => 1_000, "caller" => 10_000 }.freeze
@@ -27,7 +27,7 @@ module Subject
 
   module_function
 
-  # Two classes have it: the module, and its singleton class.
+  # Two classes have this method: the module, and its singleton class.
   def shared_callee; end
 
   def raise_at(depth)
@@ -50,8 +50,7 @@ module Subject
     end
   end
 
-  # One line in each round of the loop; the condition's does not count, and in #nothing there is
-  # none.
+  # Each round of the loop has one line. The condition's line does not count. #nothing has no line.
   def line(times)
     i = 0
     while i < times
@@ -59,7 +58,7 @@ module Subject
     end
   end
 
-  # Another thread wants the VM lock all the time.
+  # Another thread requests the VM lock all the time.
   def turn(times)
     partner = Thread.new { loop { Thread.pass } }
     i = 0
@@ -71,7 +70,7 @@ module Subject
     partner.kill.join
   end
 
-  # The descent is part of the work and the same in every run, so differences are the raise's.
+  # The descent is part of the work and equal in every run, so a difference belongs to the raise.
   def raise_and_rescue(times, depth)
     i = 0
     while i < times
@@ -84,7 +83,7 @@ module Subject
     end
   end
 
-  # Each exception is a new one: its strings are made once and kept.
+  # Each exception is new, because an exception keeps its strings.
   def make_strings(times, depth)
     i = 0
     while i < times
@@ -133,7 +132,7 @@ module Subject
 
   def cpu_ns = Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID, :nanosecond)
 
-  # ns of CPU for one of them.
+  # Returns the ns of CPU for one of them.
   def measure(work)
     times = WORK.fetch(work)
     WARM_UP.times { run(work, 2) }

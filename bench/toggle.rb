@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# Required by a program that is measured under a peer: switches it on and off by lines on stdin. The
-# thread that waits for them is there in both cases.
+# A program that is measured under a peer requires this file. Lines on stdin switch the peer on and
+# off. The thread that reads them exists in both cases.
 require_relative "peers"
 
 Thread.new do

@@ -1,5 +1,5 @@
-"""What the Python benchmarks share: turns with and without a tracer in one process, and the mean of
-what they add.
+"""Common parts of the Python benchmarks: turns with and without a tracer in one process, and the
+mean of the differences.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from attacher import Attacher  # noqa: E402
 
 
 class Listener:
-    """A tracer on this process that comes and goes. As a context: it listens, and the hooks are in."""
+    """A tracer of this process. As a context it is attached, with the hooks in."""
 
     def __init__(self, *probes: str) -> None:
         self._probes = probes
@@ -50,10 +50,10 @@ class Listener:
 
 
 def middle(values):
-    """The mean of the middle half, for the machine has other work too, and its standard error."""
+    """Returns the mean of the middle half, because the machine has other work, and its error."""
     values = sorted(values)
     half = values[len(values) // 4 : len(values) - len(values) // 4]
-    # For a normal distribution, from the distance between the quartiles.
+    # The standard error comes from the distance between the quartiles, for a normal distribution.
     return statistics.mean(half), (half[-1] - half[0]) / 1.349 * 1.09 / len(values) ** 0.5
 
 
@@ -65,7 +65,7 @@ def nothing():
 def interleaved(states, measure, rounds):
     """states: {name: context}.
 
-    Each round measures all of them, begun by another one each time: {name: [figures]}.
+    Each round measures all of them and starts with another one. Returns {name: [figures]}.
     """
     found = {name: [] for name in states}
     names = list(states)

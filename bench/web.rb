@@ -1,18 +1,18 @@
 # frozen_string_literal: true
 
-# What probescope costs a web application under load: examples/rack_app without it, with it, and
-# with a command attached; and what the fixes of its two mistakes save. Rewrites its section of
-# docs/performance.md.
+# Measures what probescope costs a web application under load: examples/rack_app without it, with
+# it, and with a command attached. Also measures what the fixes of its two mistakes save. Rewrites
+# its section of docs/performance.md.
 #
 #   bundle exec rake bench:web          # some three minutes on an idle machine, as root
 #
-# It is made for a machine that does something else as well. All applications run at the same time
-# and are loaded in short turns of equally many requests; the one in question and its reference take
-# turns, so that what else happens meets both, and the median of a phase's ratios is one figure.
-# Processes of one kind differ a little from start to start: so a tracer moves from one application
-# to its twin for the phase after, which takes the difference out, and all are started several
-# times. A row is the mean of its phases with the standard error of that mean. Requests a second are
-# what a user sees; CPU of the workers for one request says the same with less noise.
+# The benchmark also works on a machine with other work. All applications run at the same time and
+# are loaded in short turns of the same number of requests. An application and its reference take
+# turns, so other work affects both. The median of a phase's ratios is one figure. Processes of one
+# kind differ a little from start to start. So a tracer moves from one application to its twin for
+# the next phase, which cancels the difference, and all are started several times. A row is the mean
+# of its phases with the standard error of that mean. Requests a second are what a user sees; the
+# workers' CPU for one request shows the same with less noise.
 require "fileutils"
 require "json"
 %w[paths await elf info child target bpf tracer rack_app].each do |name|
@@ -29,12 +29,13 @@ class Web
   ROUNDS = Integer(ENV.fetch("ROUNDS", "8"))
   REQUESTS = Integer(ENV.fetch("REQUESTS", "200"))
 
-  # What is started: two of the same, to trace one beside the other.
+  # The applications to start. `loaded` and `twin` are equal, so that one is traced while the other
+  # is not.
   APPS = {
     without: {"WITHOUT_PROBESCOPE" => "1"}, loaded: {}, twin: {},
     parser: {"FIXED" => "parser"}, both: {"FIXED" => "parser,checksum"}
   }.freeze
-  # A row's label, the program on each worker, and what that listens to.
+  # A row's label, the program on each worker, and the probe that it traces.
   Traced = Struct.new(:label, :program, :probe)
   TRACED = [
     Traced.new("`hot` attached to both workers", "hot.bt", "sample__stats"),
@@ -44,9 +45,9 @@ class Web
   FIXES = {parser: "the parser fixed, nobody listens",
            both: "parser and checksum fixed, nobody listens"}.freeze
 
-  # What one turn brought: requests a second, and CPU seconds of the workers for a request.
+  # Result of one turn: requests a second, and CPU seconds of the workers for a request.
   Turn = Struct.new(:per_second, :cpu)
-  # One phase of a row: the medians of its turns, and of their ratios to the reference's turns of
+  # One phase of a row: the medians of its turns, and of their ratios to the reference's turns in
   # the same round.
   Phase = Struct.new(:turn, :ratios)
 
@@ -56,7 +57,7 @@ class Web
 
   private
 
-  # Every turn of every phase is kept beside the page, for whoever wants to look closer.
+  # Every turn of every phase is kept beside the page for a closer look.
   RAW = File.join(Support::ROOT, "tmp/bench-web.json")
 
   def measure
@@ -72,7 +73,7 @@ class Web
     report
   end
 
-  # One start of all of them.
+  # Starts all applications once, and measures the phases.
   def phases
     apps = APPS.transform_values { |env| Support::RackApp.new(env: env) }
     apps.each_value { |app| 2.times { turn(app.ready) } } # warm-up
@@ -94,7 +95,7 @@ class Web
     @reference.concat(rounds.map { |round| round[:without] })
   end
 
-  # [{app => Turn}, ...], the apps in another order each time.
+  # Returns [{app => Turn}, ...], with the applications in another order each time.
   def rounds(apps)
     Array.new(ROUNDS) { |round| apps.keys.rotate(round).to_h { |name| [name, turn(apps[name])] } }
   end
@@ -159,7 +160,7 @@ class Web
     MARKDOWN
   end
 
-  # The geometric mean of ratios, and its standard error.
+  # Returns the geometric mean of ratios, and its standard error.
   def geometric_mean(ratios)
     center, error = mean(ratios.map { |ratio| Math.log(ratio) })
     format("%<mean>.3f ± %<error>.3f", mean: Math.exp(center), error: error)

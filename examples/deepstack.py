@@ -1,18 +1,18 @@
 """A deep recursive parser with two costly habits: the story of examples/deepstack.rb in Python.
 
-    python examples/deepstack.py            # spends its CPU on exceptions that nobody ever looks at
-    python examples/deepstack.py --fixed    # asks first
+    python examples/deepstack.py            # spends its CPU on exceptions that nobody sees
+    python examples/deepstack.py --fixed    # checks first
 
-A Source takes a file or a str, and its author found a short way to say so:
+A Source accepts a file or a str. Its author wrote a short test for that:
 
     try: self.text = text.getvalue()
     except AttributeError: self.text = text
 
-For a str that is an AttributeError, thrown away at once: thousands a second, and no log shows one.
+For a str this raises an AttributeError and discards it: thousands a second, and none in a log.
 
-The other habit does show in a log. A document may have a weight, and where a word is no number it
-has none, which is logged with exc_info=True. The traceback is as long as the document is deep, and
-to format it takes more time than all of the parsing. A tracer tells what each of them costs:
+The other habit does show in a log. A document may have a weight. If a word is not a number, it has
+none, which is logged with exc_info=True. The traceback is as long as the document is deep, and its
+formatting takes more time than all of the parsing. A tracer shows the cost of each habit:
 
     PROBESCOPE=1 python examples/deepstack.py
     sudo probescope exceptions -p PID
@@ -30,7 +30,7 @@ log = logging.getLogger("deepstack")
 
 
 class Source:
-    """Something to parse from: a file in memory or a str."""
+    """Text to parse: a file in memory or a str."""
 
     def __init__(self, text):
         try:
@@ -54,14 +54,14 @@ class Parser:
 
     def __init__(self, source_class):
         self.source_class = source_class
-        # How many Sources were made of a str: as many AttributeErrors, unless it is the fixed kind.
+        # Number of Sources made from a str. Without --fixed each raised an AttributeError.
         self.strings = 0
 
     def parse(self, file):
         return self.parse_list(self.source_class(file).text, 1)[0]
 
     def parse_list(self, text, position):
-        """Reads from behind a "(" to behind its ")". Returns the list and that position."""
+        """Reads from after a "(" to after its ")". Returns the list and that position."""
         found = []
         while True:
             stop = min(at for at in (text.find("(", position), text.find(")", position)) if at >= 0)
@@ -80,7 +80,7 @@ class Parser:
 
 
 def weigh(parsed):
-    """Sum of the words of a document. Raises ValueError where one is no number."""
+    """Sum of the words of a document. Raises ValueError if one is not a number."""
     total = 0
     for item in parsed:
         total += weigh(item) if isinstance(item, list) else int(item)
@@ -88,7 +88,7 @@ def weigh(parsed):
 
 
 def weight(parsed):
-    """The same, and None for a document that has no weight."""
+    """The same, but returns None for a document without a weight."""
     try:
         return weigh(parsed)
     except ValueError:
@@ -97,7 +97,7 @@ def weight(parsed):
 
 
 def fixed_weight(parsed):
-    """The same, asking first, and without a traceback that nobody reads."""
+    """The same with a check first, and without a traceback that nobody reads."""
     if not weighable(parsed):
         log.warning("a document has no weight")
         return None
@@ -109,7 +109,7 @@ def weighable(parsed):
 
 
 def document(depth):
-    """ "(0 1 2 (0 1 2 (...)))": a few words a level, most at the bottom; the last is no number."""
+    """ "(0 1 2 (0 1 2 (...)))": a few words a level, most at the bottom; the last is not a number."""
     return "(0 1 2 " * depth + " ".join(map(str, range(80))) + " n/a" + ")" * depth
 
 
@@ -121,22 +121,22 @@ class EmptyBacktrace(logging.Formatter):
 
 
 class Turns:
-    """--differential: the same exceptions are logged as always, and in every second turn without a
-    traceback. That saves what the formatting costs: a truth that a tracer's figure is held against.
-    Turns are short, so that what slows the machine, or this process, is in both kinds alike."""
+    """--differential: the same exceptions are logged, but in every second turn without a
+    traceback. This saves the cost of formatting, which is the truth for a tracer's figure. Turns are
+    short, so that a slow machine, or a slow process, affects both kinds alike."""
 
     DOCUMENTS = 10
 
     def __init__(self, handler):
         self.handler = handler
         self.formatters = logging.Formatter(), EmptyBacktrace()
-        # CPU seconds so far, of the turns with tracebacks and of those without.
+        # CPU seconds so far: of the turns with tracebacks, and of those without.
         self.spent = [0.0, 0.0]
         self.kind = 0
         self.started = time.process_time()
 
     def change(self):
-        """Ends a turn and begins one of the other kind. True when as many of each are done."""
+        """Ends a turn and begins one of the other kind. True after equal numbers of both."""
         now = time.process_time()
         self.spent[self.kind] += now - self.started
         self.started = now
@@ -179,7 +179,7 @@ def main():
         each_kind = f" full={turns.spent[0]:.3f}s empty={turns.spent[1]:.3f}s" if turns else ""
         print(f"documents={documents} raises={raises} cpu={cpu:.3f}s wall={wall:.3f}s{each_kind}", flush=True)
 
-    # A signal may come in the middle of a write, so it only leaves word.
+    # A signal may come in the middle of a write, so the handler only sets a flag.
     word = {"stop": False, "report": False}
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: word.update(stop=True))

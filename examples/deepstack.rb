@@ -2,23 +2,23 @@
 
 # A deep recursive parser with a costly habit: the story of 2007 again.
 #
-#   ruby examples/deepstack.rb            # spends its CPU on exceptions that nobody ever sees
-#   ruby examples/deepstack.rb --fixed    # asks first
+#   ruby examples/deepstack.rb            # spends its CPU on exceptions that nobody sees
+#   ruby examples/deepstack.rb --fixed    # checks first
 #
-# A Source takes an IO or a String, and its author found a short way to say so:
+# A Source accepts an IO or a String. Its author wrote a short test for that:
 #
 #   @string = (str.string rescue str)
 #
-# For a String that is a NoMethodError. It carries a backtrace, which the `rescue` throws away at
-# once. The parser recurses and makes a Source of each piece of text, so the deeper a document, the
-# dearer each backtrace. No log and no error page ever shows one. A tracer does:
+# For a String this raises a NoMethodError, whose backtrace the `rescue` discards at once. The
+# parser recurses and makes a Source of each piece of text, so the deeper a document is, the more
+# each backtrace costs. No log and no error page shows one. A tracer does:
 #
 #   probescope run -- ruby examples/deepstack.rb
 #   sudo probescope exceptions -p PID
 require "optparse"
 require "stringio"
 
-# Something to parse from: an IO or a String.
+# Text to parse: an IO or a String.
 class Source
   def initialize(str)
     @string = (str.string rescue str)
@@ -29,7 +29,7 @@ class Source
   def to_s = @string
 end
 
-# The same, without the exception.
+# The same without the exception.
 class FixedSource < Source
   def initialize(str)
     @string = str.respond_to?(:string) ? str.string : str
@@ -38,7 +38,7 @@ end
 
 # "(a b (c))" -> [:a, :b, [:c]], a recursion for each list.
 class Parser
-  # How many Sources were made of a String: as many exceptions, unless it is the fixed kind.
+  # Number of Sources made from a String. Without --fixed each raised an exception.
   attr_reader :strings
 
   def initialize(source_class)
@@ -50,7 +50,7 @@ class Parser
 
   private
 
-  # Reads from behind a "(" to behind its ")". Returns the list and that position.
+  # Reads from after a "(" to after its ")". Returns the list and that position.
   def parse_list(text, position)
     list = []
     loop do
@@ -77,13 +77,13 @@ def document(depth)
   "(#{few} " * depth + "(#{many})" + ")" * depth
 end
 
-# Before the VM captures a backtrace it asks the exception for its own. In every second turn that is
-# empty, and the turn saves what backtraces cost: the truth that a tracer's figure is held against.
-# Turns are short, so that whatever slows the machine down, or this process, is in both kinds alike.
+# To capture a backtrace, the VM first calls the exception's `backtrace`. In every second turn this
+# returns an empty one, and the turn saves the cost of backtraces: the truth for a tracer's figure.
+# Turns are short, so that a slow machine, or a slow process, affects both kinds alike.
 class Turns
   DOCUMENTS = 50
 
-  # CPU seconds so far, of the turns with backtraces and of those without.
+  # CPU seconds so far: of the turns with backtraces, and of those without.
   attr_reader :full, :empty
 
   def initialize
@@ -92,7 +92,7 @@ class Turns
     @started = cpu
   end
 
-  # Ends a turn and begins one of the other kind. True when as many of each are done.
+  # Ends a turn and begins one of the other kind. True after equal numbers of both.
   def change
     spent = cpu - @started
     @with ? @full += spent : @empty += spent
@@ -131,7 +131,7 @@ report = lambda do
   $stdout.write(format("documents=%d raises=%d cpu=%.3fs wall=%.3fs%s\n", *figures, each_kind))
 end
 
-# A signal may come in the middle of a write, so it only leaves word.
+# A signal may come in the middle of a write, so the handler only sets a flag.
 stopped = asked = false
 %w[INT TERM].each { |signal| trap(signal) { stopped = true } }
 trap("USR1") { asked = true }

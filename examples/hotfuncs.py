@@ -1,10 +1,10 @@
-"""A parcel service, its checksum in Python, among honest work: the twin of examples/hotfuncs.rb.
+"""A parcel service with a checksum in Python, and other work: examples/hotfuncs.rb in Python.
 
     python examples/hotfuncs.py            # Crc32.of in pure Python
-    python examples/hotfuncs.py --fixed    # the same figure from zlib, which is C
+    python examples/hotfuncs.py --fixed    # the same checksum from zlib, in C
 
-Nobody would call it slow by reading it: it is short, correct, and called once a parcel. A tracer
-says at once how much of the CPU it takes:
+A reader would not expect it to be slow: it is short, correct, and called once a parcel. A tracer
+shows at once how much of the CPU it takes:
 
     PROBESCOPE=1 python examples/hotfuncs.py
     sudo probescope hot -p PID
@@ -29,7 +29,7 @@ def table():
 
 
 class Crc32:
-    """A table lookup a byte."""
+    """One table lookup for each byte."""
 
     TABLE = tuple(table())
 
@@ -86,8 +86,8 @@ class Depot:
 
 
 class Clock:
-    """--clock: how much CPU time each method takes by its own account, callees excluded: the truth
-    that tracers' shares are held against. Costs a microsecond a call, so it has to be asked for."""
+    """--clock: the CPU time of each method by its own clock, without callees. This is the truth for a
+    tracer's shares. It costs a microsecond a call, so it is only used on request."""
 
     def __init__(self):
         self.self_ns = {}
@@ -137,7 +137,7 @@ def main():
         cpu, wall = time.process_time() - started[0], time.monotonic() - started[1]
         print(f"parcels={depot.parcels} cpu={cpu:.3f}s wall={wall:.3f}s\n{own}", end="", flush=True)
 
-    # A signal may come in the middle of a write, so it only leaves word.
+    # A signal may come in the middle of a write, so the handler only sets a flag.
     word = {"stop": False, "report": False}
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: word.update(stop=True))

@@ -1,12 +1,12 @@
 # frozen_string_literal: true
 
-# A parcel service whose checksum is written in Ruby, among honest work.
+# A parcel service with a checksum in Ruby, and other work.
 #
 #   ruby examples/hotfuncs.rb            # Crc32.of in pure Ruby
-#   ruby examples/hotfuncs.rb --fixed    # the same figure from Zlib, which is C
+#   ruby examples/hotfuncs.rb --fixed    # the same checksum from Zlib, in C
 #
-# Nobody would call it slow by reading it: it is short, correct, and called once a parcel. A tracer
-# says at once how much of the CPU it takes:
+# A reader would not expect it to be slow: it is short, correct, and called once a parcel. A tracer
+# shows at once how much of the CPU it takes:
 #
 #   probescope run -- ruby examples/hotfuncs.rb
 #   sudo probescope hot -p PID
@@ -14,7 +14,7 @@ require "json"
 require "optparse"
 require "zlib"
 
-# CRC-32 as in IEEE 802.3, a table lookup a byte.
+# CRC-32 as in IEEE 802.3, with one table lookup for each byte.
 class Crc32
   TABLE = Array.new(256) do |n|
     8.times { n = n.odd? ? 0xedb88320 ^ (n >> 1) : n >> 1 }
@@ -72,8 +72,8 @@ class Depot
   end
 end
 
-# --clock: how much CPU time each method takes by its own account, callees excluded: the truth that
-# a tracer's shares are held against. Costs a microsecond a call, so it is only there if asked for.
+# --clock: the CPU time of each method by its own clock, without callees. This is the truth for a
+# tracer's shares. It costs a microsecond a call, so it is only used on request.
 class Clock
   def initialize
     @self_ns = Hash.new(0)
@@ -131,7 +131,7 @@ report = lambda do
   $stdout.write(format("parcels=%d cpu=%.3fs wall=%.3fs\n", depot.parcels, *spent.call), own.to_s)
 end
 
-# A signal may come in the middle of a write, so it only leaves word.
+# A signal may come in the middle of a write, so the handler only sets a flag.
 stopped = asked = false
 %w[INT TERM].each { |signal| trap(signal) { stopped = true } }
 trap("USR1") { asked = true }

@@ -1,8 +1,8 @@
-"""A till with probes of its own: the twin of examples/own_probes.rb. It prints what to ask it.
+"""A till with its own probes: examples/own_probes.rb in Python. It prints commands to trace it.
 
-    PYTHONPATH=python python3 examples/own_probes.py   # in a checkout that bin/setup was run in
+    PYTHONPATH=python python3 examples/own_probes.py   # in a checkout, after bin/setup
 
-While nobody asks, each of them costs some nanoseconds (docs/how-to/probes-of-your-own.md).
+Without a tracer, each probe costs some nanoseconds (docs/how-to/probes-of-your-own.md).
 """
 
 import os
@@ -14,8 +14,8 @@ import time
 import probescope
 
 shop = probescope.Provider("shop")
-sold = shop.probe("sold", str, int)  # what, for how many cents
-refused = shop.probe("refused", str, int, str)  # what, the cents that were there, who
+sold = shop.probe("sold", str, int)  # article, price in cents
+refused = shop.probe("refused", str, int, str)  # article, cents in the purse, customer
 
 
 class Refused(Exception):
@@ -23,7 +23,7 @@ class Refused(Exception):
 
 
 class Till:
-    """Sells to some who cannot pay."""
+    """Sells to customers, of whom some cannot pay."""
 
     PRICES = {"rice": 210, "salt": 90, "tea": 350}
 
@@ -31,11 +31,11 @@ class Till:
         try:
             sold.fire(item, self.pay(self.PRICES[item], purse))
         except Refused:
-            refused(lambda: (item, purse, self.name_of_customer()))  # called only while somebody listens
+            refused(lambda: (item, purse, self.name_of_customer()))  # called only under a tracer
 
     @probescope.latency
     def pay(self, cents, purse):
-        time.sleep(0.002)  # for the bank
+        time.sleep(0.002)  # waits for the bank
         if purse < cents:
             raise Refused(f"{purse} of {cents} cents")
         return cents

@@ -1,18 +1,18 @@
 # frozen_string_literal: true
 
-# A till with probes of its own: sales, who cannot pay, how long it takes. It prints what to ask it.
+# A till with its own probes for sales and refusals. It prints commands to trace it.
 #
-#   ruby -Ilib examples/own_probes.rb     # in a checkout that bin/setup has been run in
+#   ruby -Ilib examples/own_probes.rb     # in a checkout, after bin/setup
 #
-# While nobody asks, each of them costs some nanoseconds (docs/how-to/probes-of-your-own.md).
+# Without a tracer, each probe costs some nanoseconds (docs/how-to/probes-of-your-own.md).
 require "probescope"
 
 SHOP = Probescope::Provider.define("shop") do
-  probe :sold, :string, :integer             # what, for how many cents
-  probe :refused, :string, :integer, :string # what, the cents that were there, who
+  probe :sold, :string, :integer             # article, price in cents
+  probe :refused, :string, :integer, :string # article, cents in the purse, customer
 end
 
-# Sells to some who cannot pay.
+# Sells to customers, of whom some cannot pay.
 class Till
   PRICES = { "rice" => 210, "salt" => 90, "tea" => 350 }.freeze
   Refused = Class.new(StandardError)
@@ -20,13 +20,13 @@ class Till
   def sell(item, purse)
     SHOP[:sold].fire(item, pay(PRICES.fetch(item), purse))
   rescue Refused
-    SHOP[:refused].fire { [item, purse, name_of_customer] } # looked up only while somebody listens
+    SHOP[:refused].fire { [item, purse, name_of_customer] } # called only under a tracer
   end
 
   private
 
   def pay(cents, purse)
-    sleep 0.002 # for the bank
+    sleep 0.002 # waits for the bank
     raise Refused, "#{purse} of #{cents} cents" if purse < cents
 
     cents

@@ -1,13 +1,13 @@
 # frozen_string_literal: true
 
-# What bin/demo runs, in Ruby and, with DEMO_PYTHON, in Python: starts each example, asks the real
-# command about it while it runs, then the fixed one; prints how much less CPU the same work takes.
+# bin/demo runs this in Ruby and, with DEMO_PYTHON, in Python. It starts each example, runs the real
+# command on it, then starts the fixed one, and prints how much less CPU the work takes.
 require "rbconfig"
 
-# A running example and what it costs.
+# A running example and its cost.
 class Example
   RUN = [RbConfig.ruby, File.expand_path("../exe/probescope", __dir__)].freeze
-  # By a program's suffix: what it is called, and what runs it.
+  # Name and interpreter for each suffix of a program.
   INTERPRETERS = { ".rb" => ["ruby", RbConfig.ruby], ".py" => ["python3", ENV["DEMO_PYTHON"]] }.freeze
 
   attr_reader :pid
@@ -21,7 +21,7 @@ class Example
     line_with("ready")
   end
 
-  # Asks the command, which attaches bpftrace to the running process, and shows its answer.
+  # Runs the command, which attaches bpftrace to the running process, and shows its answer.
   def ask(command)
     options = ["-p", @pid.to_s, "-d", "3", "--top", "5"]
     puts "$ probescope #{command} #{options.join(" ")}"
@@ -29,8 +29,8 @@ class Example
     puts
   end
 
-  # Microseconds of CPU for one unit of work, over two seconds in which nobody traces: the kernel's
-  # account of the process, divided by the program's own count.
+  # Microseconds of CPU for one unit of work, over two seconds without a tracer: the kernel's CPU
+  # time of the process, divided by the program's own count.
   def cpu_per_unit
     units, cpu = done, cpu_seconds
     sleep 2

@@ -1,18 +1,18 @@
 # frozen_string_literal: true
 
-# Prints a trace out of Jaeger as a tree: one that both freight desks have had a part in, with
-# functions of each, and with exceptions of both if there is one.
+# Prints a trace from Jaeger as a tree. It takes a trace of both freight desks with functions of
+# each, and with exceptions of both if there is one.
 #
 #   ruby trace_tree.rb http://127.0.0.1:16686
 require "json"
 require "net/http"
 
-# A trace as Jaeger's API has it.
+# A trace in the format of Jaeger's API.
 class Trace
   SERVICES = %w[freight-desk freight-desk-python].freeze
   OURS = "probescope"
 
-  # raised: {"ValueError at manifest.py:64" => 3}. depth: of one that calls itself. Times in us.
+  # raised: {"ValueError at manifest.py:64" => 3}. depth: of recursive calls. Times in us.
   Span = Struct.new(*%i[id parent service name place start duration ours raised children depth])
 
   def initialize(data)
@@ -27,7 +27,7 @@ class Trace
 
   def size = @spans.size
 
-  # With functions of each service.
+  # Whether it has functions of each service.
   def whole? = @roots.size == 1 && services(&:ours) == SERVICES.size
 
   def start = @roots.first.start
@@ -66,7 +66,7 @@ class Trace
     end.tally
   end
 
-  # What a function does within itself goes to its outermost call. open: those around, by name.
+  # Adds a function's recursive calls to the outermost call. open: enclosing calls, by name.
   def fold(span, open = {})
     open = { span.name => span, **open } if span.ours
     span.children = span.children.flat_map do |child|
@@ -90,15 +90,15 @@ class Trace
   end
 end
 
-# Seconds until any trace with functions of both will do, until there has to be one, and after which
-# one is complete that does not grow any more.
+# Seconds until any trace with functions of both is accepted, until one is required, and after which
+# a trace that does not grow counts as complete.
 PATIENCE = 15
 LIMIT = 90
 SETTLED = 3
 
 def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
-# The newest ones. sizes: {id => [spans, since when]}, what was seen before.
+# Returns the newest traces. sizes: {id => [spans, since when]} of earlier calls.
 def traces(url, sizes)
   text = Net::HTTP.get(URI("#{url}/api/traces?service=#{Trace::SERVICES.last}&limit=40&lookback=1h"))
   found = JSON.parse(text)["data"].map { |data| Trace.new(data) }
@@ -111,9 +111,9 @@ began = now
 sizes = {}
 best = nil
 until best && (best.raising == Trace::SERVICES.size || now - began > PATIENCE)
-  abort "traces: no such trace within #{LIMIT} s" if now - began > LIMIT
+  abort "traces: no trace of both desks within #{LIMIT} s" if now - began > LIMIT
   sleep 0.5
-  # Some of what the oldest one called was under way when the bridge came.
+  # The oldest trace is left out: some of its calls began before the attach.
   best = traces(url, sizes).sort_by(&:start).drop(1).max_by(&:raising)
 end
 best.print

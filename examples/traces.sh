@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# One trace over two languages: brings up Jaeger, both example applications and a client, attaches
-# `probescope otel`, and prints the trace of one request as a tree, with the functions that took the
-# time and the lines that raised costly exceptions.
+# One trace over two languages: starts Jaeger, both example applications and a client, attaches
+# `probescope otel`, and prints the trace of one request as a tree. It has the functions that took
+# the time, and the lines that raised costly exceptions.
 #
 #   examples/traces.sh [--slow TIME] [--stay]
 #
 #   --slow TIME   the shortest call to show (1ms)
-#   --stay        goes on until Ctrl-C, so that Jaeger's pages can be looked at
+#   --stay        continues until Ctrl-C, so that you can look at Jaeger's pages
 #
-# Jaeger is a jaeger-all-in-one of version 1: JAEGER=/path/to/it, or one in PATH. What else is
-# missing bin/setup installs. Everything runs on free ports, and ends with this script. As root, or
-# with sudo, which the bridge is started with. RUBY=/path/to/ruby and PYTHON=/path/to/python take
-# others than those in PATH.
+# Jaeger is a jaeger-all-in-one of version 1: JAEGER=/path/to/it, or one in PATH. bin/setup installs
+# whatever else is missing. Everything runs on free ports and ends with this script. Needs root, or
+# sudo to start the bridge. RUBY=/path/to/ruby and PYTHON=/path/to/python select others than those
+# in PATH.
 set -euo pipefail
 examples=$(cd "$(dirname "$0")" && pwd)
 root=${examples%/*}
@@ -34,7 +34,7 @@ say() { echo "traces: $*"; }
 while [ $# -gt 0 ]; do
   case $1 in
   -h | --help) help; exit ;;
-  --slow) [ $# -gt 1 ] || fail "--slow wants a time" "--slow 5ms" 2; slow=$2; shift ;;
+  --slow) [ $# -gt 1 ] || fail "--slow needs a time" "--slow 5ms" 2; slow=$2; shift ;;
   --stay) stay=yes ;;
   *) fail "there is no option $1" "examples/traces.sh --help" 2 ;;
   esac
@@ -54,10 +54,10 @@ as_root=()
 if [ "$(id -u)" != 0 ]; then
   sudo true 2>/dev/null ||
     fail "the bridge needs root, and sudo does not let you" "run it as root, or as a user who may use sudo"
-  as_root=(sudo env "PATH=$PATH" "LANG=$LANG") # hands signals on
+  as_root=(sudo env "PATH=$PATH" "LANG=$LANG") # forwards signals
 fi
 packages=$root/vendor/python/$("$python" -c 'import platform; print(platform.python_version())')
-# What bin/setup specs installs and compiles.
+# Whether everything is installed and compiled that bin/setup specs provides.
 is_set_up() {
   [ -x "$packages/bin/gunicorn" ] &&
     (cd "$examples/rack_app" && "$ruby" -S bundle check) && (cd "$root" && "$ruby" -S bundle check) &&
@@ -72,7 +72,7 @@ if ! is_set_up >/dev/null 2>&1; then
 fi
 logs=$(mktemp -d)
 started=()
-# The last one first: the bridge leaves before what it traces does.
+# Ends the last process first: the bridge leaves before its traced processes end.
 clean() {
   for ((i = ${#started[@]} - 1; i >= 0; i--)); do
     kill "${started[i]}" 2>/dev/null || true
@@ -91,7 +91,7 @@ start() {
   started+=($!)
 }
 
-# await NAME COMMAND...: until the command succeeds. NAME is what has to live meanwhile.
+# await NAME COMMAND...: waits until the command succeeds. The process NAME must live meanwhile.
 await() {
   local name=$1 pid=${started[-1]}
   shift
@@ -101,7 +101,7 @@ await() {
     sleep 0.1
   done
   tail -n 5 "$logs/$name" >&2
-  fail "$name does not come up" "what it says is above"
+  fail "$name did not start" "read its output above"
 }
 
 answers() { "$ruby" -rnet/http -e 'exit Net::HTTP.get_response(URI(ARGV[0])).is_a?(Net::HTTPOK)' "$1"; }
@@ -137,8 +137,8 @@ cd "$examples/rack_app"
 PORT=${ports[2]} SECOND_DESK=$second start rack_app "$ruby" -S bundle exec puma -C config/puma.rb
 await rack_app answers "$desk/"
 rack=${started[-1]}
-# A request each second, of 12 containers in each other with 2,000 goods: a process tells of ten
-# exceptions of a line in a second, and so of each request's.
+# Sends one request a second, with 12 nested containers and 2,000 goods. A process reports at most
+# ten exceptions of a line a second, so those of each request are reported.
 # shellcheck disable=SC2016 # that is Ruby's
 start client "$ruby" -rnet/http -e '
   containers = (1..12).map { |i| "(container C-#{i} " }.join
@@ -155,7 +155,7 @@ await bridge grep -q 'attached to' "$logs/bridge"
 say "waiting for a request that both have told of"
 "$ruby" examples/trace_tree.rb "$query" || {
   tail -n 5 "$logs/bridge" >&2
-  fail "no trace of both has come" "what the bridge says is above"
+  fail "no trace with functions of both arrived" "read the output of the bridge above"
 }
 if [ -n "$stay" ]; then
   say "all of them are at $query; Ctrl-C ends it"

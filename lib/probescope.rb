@@ -4,15 +4,17 @@ require "rbconfig"
 require_relative "probescope/version"
 require_relative "probescope/coverage"
 
-# USDT probes in this process: free until a tracer attaches, gone again when it leaves.
+# USDT probes in this process. They cost nothing until a tracer attaches, and the hooks are removed
+# when the tracer leaves.
 #
 #   require "probescope/auto"   # or require "probescope"; Probescope.install
 module Probescope
-  # Raised by nothing of ours while the application runs: only .install! and .functions= with bad
-  # patterns raise.
+  # Raised only by calls with invalid arguments, such as .functions= with malformed patterns.
+  # Probescope raises nothing in the application's own code.
   class Error < StandardError; end
 
-  # The native library is kept in a directory of its Ruby, so that no other Ruby ever loads it.
+  # Each Ruby ABI has a directory of its own for the native library, so that no other Ruby ever
+  # loads it.
   ABI_DIRECTORY = RbConfig::CONFIG.values_at("ruby_version", "arch").join("-")
   DEFAULT_MEMORY = 32 << 20
 
@@ -24,16 +26,17 @@ module Probescope
   autoload :Sidekiq, File.join(__dir__, "probescope/sidekiq")
 
   class << self
-    # Starts to look for tracers. Idempotent; true when probes can be attached from now on, false
-    # where they cannot (see .unavailable_reason). Installs no hook: that happens when a tracer
-    # comes.
+    # Starts to look for tracers, and may be called repeatedly. Returns true when tracers can attach
+    # from now on, false where probes cannot work (see .unavailable_reason). Installs no hook: hooks
+    # are installed when a tracer attaches.
     def install
       return false unless available?
 
       coverage.apply
       calibrate
-      # Also stops at the end, so that the last part of a second counts too: after the application's
-      # own at_exit, as early as we are loaded.
+      # Native.start also registers a handler for the end of the process, which flushes the last
+      # part of a second. Such handlers run in the reverse order of their registration: the earlier
+      # this file is loaded, the more of the application's own handlers run before it.
       Native.start(memory_limit)
       true
     rescue SystemCallError, Error => e
@@ -41,26 +44,28 @@ module Probescope
       false
     end
 
-    # The same, for what tells of requests or jobs: `probescope requests` says so where nothing
-    # does.
+    # Calls .install for code that reports requests or jobs. `probescope requests` prints a note for
+    # a process in which nothing reports them.
     def tell_of_requests
       install && Native.requests_told
     end
 
-    # Takes out all hooks and ends the watcher. True when something was installed.
+    # Removes all hooks and ends the watcher. Returns true when something was installed.
     def uninstall
       available? && Native.stop
     end
 
-    # What the process knows of itself: {available:, reason:, installed:, probes: {name => [state,
-    # reason]}, clock:, memory_used:, memory_limit:, rows_dropped:, flushes:}; bytes and counts.
+    # The state of probescope in this process: {available:, reason:, installed:, probes: {name =>
+    # [state, reason]}, clock:, memory_used:, memory_limit:, rows_dropped:, flushes:}. Sizes are in
+    # bytes, the rest are counts.
     def status
       base = { version: VERSION, available: available?, reason: unavailable_reason }
       available? ? base.merge(Native.status) : base.merge(installed: false)
     end
 
-    # Which functions the function probes cover: :own (the application's files), :all, or globs over
-    # paths and over names such as "Order#*". Takes effect at once, also while a tracer listens.
+    # Which functions the function probes cover: :own (the application's files), :all, or an Array
+    # of globs. A glob matches paths, or names such as "Order#*". A change takes effect at once,
+    # also while a tracer listens.
     def functions = coverage.functions
 
     def functions=(value)
@@ -68,7 +73,7 @@ module Probescope
       coverage.apply if available?
     end
 
-    # Why there are no probes in this process; nil when there are.
+    # Why this process has no probes; nil when it has them.
     def unavailable_reason
       load_native
       @unavailable_reason
@@ -76,8 +81,8 @@ module Probescope
 
     def available? = unavailable_reason.nil?
 
-    # For probescope/auto: a gem is compiled when it is installed, and a checkout that a Gemfile
-    # leads to by path: never is.
+    # Called by probescope/auto. RubyGems compiles the extension when it installs the gem. Bundler
+    # never compiles a checkout that the Gemfile names by `path:`.
     def complain_of_checkout
       root = File.dirname(__dir__)
       return if File.exist?(native_path) || !File.exist?(File.join(root, "Rakefile"))
@@ -100,8 +105,8 @@ module Probescope
       @unavailable_reason = "the native library does not load: #{e.message}"
     end
 
-    # A gem that comes compiled has Debian's name of the machine; most other builds of Ruby call it
-    # x86_64-linux. musl has another name.
+    # A precompiled gem uses Debian's name of the platform, x86_64-linux-gnu. Most other builds of
+    # Ruby call the same platform x86_64-linux. musl has another name.
     def native_path
       names = [ABI_DIRECTORY, ABI_DIRECTORY.sub(/-linux\z/, "-linux-gnu")]
       paths = names.map { |name| File.join(__dir__, "probescope", name, "probescope.so") }
@@ -117,8 +122,8 @@ module Probescope
       "the native library was not built for this Ruby (#{ABI_DIRECTORY})#{others}"
     end
 
-    # Which Rubies a gem that comes compiled has it for, and what to do on another one. A gem of
-    # sources and a checkout have ext/.
+    # For which Rubies a precompiled gem has the native library, and what to do on another Ruby. A
+    # source gem and a checkout contain ext/, and get no such text.
     def others
       return if File.exist?(File.join(__dir__, "../ext/probescope/extconf.rb"))
 
@@ -128,16 +133,17 @@ module Probescope
         "`gem install probescope --platform ruby` builds it"
     end
 
-    # PROBESCOPE_MEMORY in bytes, or with K or M.
+    # PROBESCOPE_MEMORY: a number of bytes, or a number with K or M.
     def memory_limit
       number, unit = ENV.fetch("PROBESCOPE_MEMORY", "").match(/\A(\d+)([KM]?)\z/i)&.captures
       number ? number.to_i * { "K" => 1 << 10, "M" => 1 << 20 }.fetch(unit.upcase, 1) : DEFAULT_MEMORY
     end
 
-    # Raises at known depths, so that the extension learns how a backtrace's size tells its depth,
-    # and roughly what a frame costs. Once, at the start: a quarter of a millisecond, and nobody
-    # listens yet. On a stack of its own: Ruby 4.0 captures frames of its own, such as those of
-    # `require`, and does not count them.
+    # Raises at known depths. The extension learns from these exceptions how the size of a backtrace
+    # relates to its depth, and roughly what a frame costs. This runs once, at the start, before a
+    # tracer listens, and takes a quarter of a millisecond. It runs on the stack of a new Fiber,
+    # because Ruby 4.0 captures internal frames, such as those of `require`, and does not count
+    # them.
     def calibrate
       @calibrate ||= begin
         rounds = Array.new(5) { Fiber.new { [30, 50, 130, 500].map { |depth| raise_at(depth) } }.resume }
@@ -147,7 +153,7 @@ module Probescope
       end
     end
 
-    # [the exception, ns that it took]
+    # Returns [the exception, how many ns the raise took].
     def raise_at(depth)
       return raise_at(depth - 1) if depth.positive?
 

@@ -2,7 +2,7 @@
 
 namespace :abi do
   desc "Keep the programs and the probes of this version in spec/abi: " \
-       "they have to work on every later library"
+       "they must work with every later library"
   task :keep do
     folder = "spec/abi/#{Probescope::VERSION}"
     rm_rf folder

@@ -2,8 +2,8 @@
 
 require "yaml"
 
-# Turns providers/probescope.yml into the C header and sites, the probe reference and the constants
-# of both languages. Each public method returns the text of one generated file.
+# Generates the C header and sites, the probe reference, and the constants of both languages from
+# providers/probescope.yml. Each public method returns the text of one generated file.
 class AbiGenerator
   SOURCE = "providers/probescope.yml"
   REFERENCE = "docs/reference/probes.md"
@@ -14,7 +14,8 @@ class AbiGenerator
     "lib/probescope/abi.rb" => :ruby_constants,
     "python/probescope/abi.py" => :python_constants
   }.freeze
-  # bpftrace before 0.24 knows no arg6, so five and the pointer to `more` is all there is.
+  # bpftrace before 0.24 has no arg6, so a probe has at most five arguments and the pointer to
+  # `more`.
   MAX_ARGS = 5
 
   Field = Struct.new(:name, :type, :unit, :about, keyword_init: true) do

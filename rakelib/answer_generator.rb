@@ -3,7 +3,7 @@
 require "yaml"
 require_relative "schema_generator"
 
-# Turns the tables of docs/schema/schemas.yml into what the commands of both hosts read.
+# Generates what the commands of both hosts read, from the tables of docs/schema/schemas.yml.
 class AnswerGenerator
   SOURCE = SchemaGenerator::SOURCE
   OUTPUTS = {"lib/probescope/host/answers.rb" => :ruby,

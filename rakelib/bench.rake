@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# The whole of it runs on the Ruby that is measured: bundle, extension, benchmark.
+# Runs the whole task on the measured Ruby: bundle, extension and benchmark.
 def on_measured_ruby(task, script)
   other = ENV.fetch("RUBY", RbConfig.ruby)
   return ruby(script) if File.realpath(other) == File.realpath(RbConfig.ruby)
@@ -10,7 +10,7 @@ def on_measured_ruby(task, script)
   end
 end
 
-desc "Measure what it costs beside its peers, and write docs/performance.md " \
+desc "Measure the costs, compared with those of similar tools, and write docs/performance.md " \
      "(as root; RUBY=/path OUTPUT=page.md: another Ruby)"
 task bench: :compile do
   on_measured_ruby("bench", "bench/overhead.rb")
@@ -20,25 +20,25 @@ namespace :bench do
   desc "Measure how long it takes to attach to 10,000 methods " \
        "(as root; RUBY=/path RUBY_OPTIONS=--yjit adds another Ruby)"
   task attach: :compile do
-    sh RbConfig.ruby, "bench/attach.rb" # which starts RUBY itself
+    sh RbConfig.ruby, "bench/attach.rb" # the script starts RUBY itself
   end
 
-  desc "Measure how long hooks of Ruby programs take to come in " \
+  desc "Measure how long it takes until the hooks in Ruby programs are in " \
        "(as root; RUBY=/path CYCLES=200 BUSY=2 ONLY=\"a CPU loop;...\")"
   task hooks_in: :compile do
-    sh RbConfig.ruby, "bench/hooks_in.rb" # which starts RUBY itself
+    sh RbConfig.ruby, "bench/hooks_in.rb" # the script starts RUBY itself
   end
 
-  desc "Measure what a fire of a run-time probe costs in C " \
-       "(as root; LIBSTAPSDT=/path/to/libstapsdt.so.0: beside upstream's)"
+  desc "Measure what it costs to fire a run-time probe in C " \
+       "(as root; LIBSTAPSDT=/path/to/libstapsdt.so.0: also upstream's)"
   task :fire do
     ruby "bench/fire.rb"
   end
 
   desc "Measure what a method with a latency probe costs " \
-       "(as root; RUBY=/path RUBY_OPTIONS=--yjit PYTHON=\"/path /path\": these, too)"
+       "(as root; RUBY=/path RUBY_OPTIONS=--yjit PYTHON=\"/path /path\": also these)"
   task latency: :compile do
-    sh RbConfig.ruby, "bench/latency.rb" # which starts RUBY itself
+    sh RbConfig.ruby, "bench/latency.rb" # the script starts RUBY itself
   end
 
   desc "Measure what request probes cost a request (as root; PYTHON=/path: this Python)"
@@ -46,7 +46,7 @@ namespace :bench do
     ruby "bench/requests.rb"
   end
 
-  desc "Measure what it costs Python programs, and write it into docs/performance.md " \
+  desc "Measure the costs in Python programs, and write them into docs/performance.md " \
        "(as root; PYTHON=\"/path /path\": these Pythons)"
   task :python do
     pythons = ENV.fetch("PYTHON", "python3").split
@@ -55,7 +55,7 @@ namespace :bench do
     sh({"PYTHONPATH" => path}, pythons.first, "bench/python.py", *pythons)
   end
 
-  desc "Measure what it costs a web application under load, and write it into docs/performance.md " \
+  desc "Measure the costs in a web application under load, and write them into docs/performance.md " \
        "(as root; about five minutes)"
   task web: :compile do
     on_measured_ruby("bench:web", "bench/web.rb")

@@ -2,7 +2,7 @@
 
 require_relative "help_texts"
 
-# docs/reference/commands.md: what --help of each command says, for those who read it in a browser.
+# Generates docs/reference/commands.md, the --help of each command for readers in a browser.
 module CommandsPage
   PATH = "docs/reference/commands.md"
 

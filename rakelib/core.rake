@@ -5,7 +5,7 @@ require_relative "core_build"
 # The C tests of ext/core, which need neither Ruby nor a tracer. Each ext/core/test/*_test.c is a
 # program.
 namespace :core do
-  # Three builds beside each other: their programs wait more than they compute.
+  # The three builds run in parallel: their programs wait more than they compute.
   desc "Build and run the C tests: plain, under ThreadSanitizer, under ASan and UBSan"
   multitask test: %w[core:plain core:sanitized core:threads]
 
@@ -14,7 +14,8 @@ namespace :core do
     CoreBuild.new("sanitized", flags: %w[-fsanitize=address,undefined -fno-sanitize-recover=all]).test
   end
   task :threads do
-    # -Wno-tsan: it knows no fences, which only the host that reads probescope_info needs.
+    # -Wno-tsan: ThreadSanitizer does not support fences. Only a host that reads probescope_info
+    # depends on them.
     threads = CoreBuild.new("threads", flags: %w[-fsanitize=thread -Wno-tsan])
     if threads.runs?
       threads.test

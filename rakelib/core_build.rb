@@ -4,18 +4,18 @@ require "fileutils"
 require "open3"
 require "yaml"
 
-# Compiles ext/core by itself into tmp/core/NAME, for its C tests.
+# Compiles ext/core alone into tmp/core/NAME, for its C tests.
 class CoreBuild
   WARNINGS = %w[-std=c11 -D_GNU_SOURCE -O2 -g -Wall -Wextra -Wno-unused-parameter -Werror].freeze
-  # Linked to every test: takes the place of the tracer.
+  # Linked into every test, where it stands in for the tracer.
   RECORDER = "ext/core/test/recorder.c"
-  # A hung test is a failed test.
+  # Seconds. A program that hangs has failed.
   SECONDS = 120
-  # Programs at a time: most of what they do is to wait.
+  # Programs that run in parallel: they mostly wait.
   AT_A_TIME = 4
 
-  # prefix: of a cross compiler's tools. runner: what runs the programs of another CPU, if it is
-  # there.
+  # prefix: of the names of a cross compiler's tools. runner: the command that runs programs of
+  # another CPU, which may be missing.
   def initialize(name, flags: [], prefix: "", runner: [])
     @directory = "tmp/core/#{name}"
     @name = name
@@ -27,8 +27,8 @@ class CoreBuild
 
   def compiler? = found?(compiler)
 
-  # Does a program of this build start? ThreadSanitizer of older compilers does not where the kernel
-  # randomizes addresses by more than 28 bits (sysctl vm.mmap_rnd_bits=28 helps;
+  # Whether a program of this build starts. With older compilers' ThreadSanitizer it does not, where
+  # the kernel randomizes addresses by more than 28 bits (sysctl vm.mmap_rnd_bits=28 helps;
   # https://github.com/google/sanitizers/issues/1716).
   def runs?
     program = File.join(@directory, "empty")
@@ -37,7 +37,7 @@ class CoreBuild
     built.success? && Open3.capture2e(program).last.success?
   end
 
-  # Builds each test program and runs it. Fails at the end if any of them failed.
+  # Builds and runs each test program. Raises at the end if any program failed.
   def test
     tests = Dir["ext/core/test/*_test.c"].sort
     objects
@@ -46,8 +46,8 @@ class CoreBuild
     raise "core tests failed" if results.include?(false)
   end
 
-  # Reads the compiled notes back: every probe of the definition, with as many register operands as
-  # it has arguments.
+  # Checks the notes in the compiled library. There must be a note for every probe, with as many
+  # operands as the probe has arguments.
   def check_notes(library = "libprobescope.so", *arguments)
     library = File.join(@directory, library)
     compile("-shared", "-fPIC", "-o", library, *arguments, *sources)
@@ -62,14 +62,14 @@ class CoreBuild
          "such as exception__raise(#{notes["exception__raise"]})"
   end
 
-  # The same of the CPython extension, with the headers of this machine's Python: for either CPU all
-  # sizes are the same.
+  # The same for the CPython extension, with the headers of this machine's Python: all sizes are the
+  # same on both CPUs.
   def check_python_notes(python = ENV.fetch("PYTHON", "python3"))
     headers = Open3.capture2e(python, "-c",
                               "import sysconfig; print(sysconfig.get_path('include'))").first.chomp
     return puts("core (#{@name}): no headers of #{python}") unless File.exist?(File.join(headers, "Python.h"))
 
-    # Debian's pyconfig.h includes that of the CPU, which this stands in for.
+    # Stands in for the pyconfig.h of the CPU, which Debian's pyconfig.h includes.
     of_cpu = ->(folder) { File.join(folder, @prefix.chomp("-"), File.basename(headers), "pyconfig.h") }
     FileUtils.mkdir_p(File.dirname(of_cpu[@directory]))
     pyconfig = Dir[of_cpu[File.dirname(headers)].sub("aarch64", "*")].first
@@ -99,7 +99,7 @@ class CoreBuild
     end.flat_map(&:value)
   end
 
-  # How many operands the note of each probe must have.
+  # {probe => number of operands that its note must have}
   def expected
     probes = YAML.safe_load_file("providers/probescope.yml", aliases: true).fetch("probes")
     probes.to_h { |probe| [probe["name"], probe["more"] ? 6 : probe["args"].size] }
@@ -111,7 +111,7 @@ class CoreBuild
     program
   end
 
-  # The core and the recorder, compiled once for all the programs.
+  # The objects of the core and the recorder, which are compiled once for all programs.
   def objects
     @objects ||= [*sources, RECORDER].map do |source|
       File.join(@directory, "#{File.basename(source, ".c")}.o").tap do |object|
@@ -120,7 +120,7 @@ class CoreBuild
     end
   end
 
-  # Leads the calls for which the recorder stands in to it.
+  # Linker flags that redirect calls to the recorder's versions of these functions.
   def wraps
     names = File.read(RECORDER).scan(/RECORD_ROW\((\w+), PS|__wrap_ps_fire_(\w+)\(/).flatten.compact.uniq
     names.map { |name| "-Wl,--wrap=ps_fire_#{name}" }

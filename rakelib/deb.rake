@@ -2,7 +2,7 @@
 
 require_relative "release/files"
 
-# The command and its helper as a package of Debian:
+# The command and its helper as a Debian package:
 # docs/decisions/176-a-package-whose-helper-is-roots.md.
 module Deb
   ROOT = File.expand_path("..", __dir__)
@@ -10,7 +10,7 @@ module Deb
   STAGE = File.join(ROOT, "tmp/deb")
   FILE = File.join(ROOT, "pkg/probescope_#{Probescope::VERSION}_all.deb")
   HOME = "usr/lib/probescope"
-  # What each file of the checkout becomes.
+  # {file of the checkout => its place below usr/share/doc/probescope}
   DOCUMENTS = {"README.md" => "README.md", "SECURITY.md" => "SECURITY.md", "CHANGELOG.md" => "changelog",
                "LICENSE" => "copyright", "packaging/deb/sudoers" => "examples/sudoers",
                "examples/systemd/probescope-otel.service" => "examples/probescope-otel.service"}.freeze
@@ -19,13 +19,14 @@ module Deb
 
   module_function
 
-  # source: the files of the checkout.
+  # source: the directory with the files of the checkout.
   def build(source = ROOT)
     @source = source
     rm_rf STAGE
     stage
     mkdir_p File.dirname(FILE)
-    # xz whatever the system's own default: Ubuntu's is zstd, which Debian 11 does not read.
+    # xz, independent of the system's default. Ubuntu's default is zstd, which Debian 11 cannot
+    # read.
     sh({"SOURCE_DATE_EPOCH" => Release.epoch.to_s}, "dpkg-deb", "--root-owner-group", "-Zxz", "--build",
        STAGE, FILE)
   end
@@ -33,18 +34,18 @@ module Deb
   def stage
     Dir.glob("{lib/**/*.rb,providers/*.bt}", base: @source).each { |path| put(path, "#{HOME}/#{path}") }
     put("packaging/deb/helper", "#{HOME}/helper", 0o755)
-    # The system's Ruby, whatever a user's PATH begins with.
+    # The system's Ruby, even if a user's PATH begins with another one.
     put("exe/probescope", "#{HOME}/exe/probescope", 0o755) { |text| text.sub(/\A#!.*/, "#!/usr/bin/ruby") }
     mkdir_p "#{STAGE}/usr/bin"
     ln_s "../lib/probescope/exe/probescope", "#{STAGE}/usr/bin/probescope"
     DOCUMENTS.each { |from, to| put(from, "usr/share/doc/probescope/#{to}") }
     put("packaging/deb/control", "DEBIAN/control") { |text| text.sub("VERSION", Probescope::VERSION) }
-    # Whatever the umask and the clock.
+    # Modes and times do not depend on the umask and the clock.
     Release.level(STAGE)
     FileUtils.touch(Dir.glob("#{STAGE}/**/*"), mtime: Time.at(Release.epoch), nocreate: true)
   end
 
-  # The block may change the text.
+  # Copies a file. The block may change its text.
   def put(from, to, mode = 0o644)
     path = File.join(STAGE, to)
     FileUtils.mkdir_p(File.dirname(path))
@@ -55,5 +56,5 @@ module Deb
 end
 
 desc "Build pkg/probescope_VERSION_all.deb: the command, and a helper that a rule of sudo can name " \
-     "(wants dpkg-deb)"
+     "(needs dpkg-deb)"
 task(:deb) { Deb.build }

@@ -1,8 +1,9 @@
 # frozen_string_literal: true
 
-# Over the network, so no part of bin/test; spec/deployment_spec.rb holds to the rest.
+# These tasks need the network, so bin/test does not run them. spec/deployment_spec.rb checks the
+# rest.
 namespace :deployment do
-  desc "Hold the Kubernetes manifests to the API's schema (wants node and npm)"
+  desc "Check the Kubernetes manifests against the API's schema (needs node and npm)"
   task :manifests do
     modules = File.expand_path("../tmp/manifests", __dir__)
     manifests = FileList[File.expand_path("../examples/kubernetes/*.yaml", __dir__)]
@@ -13,10 +14,10 @@ namespace :deployment do
     end
   end
 
-  desc "Take the steps of the Dockerfile in a chroot, and run the doctor in there as the DaemonSet would " \
+  desc "Run the steps of the Dockerfile in a chroot, and run the doctor there as the DaemonSet would " \
        "(as root, on Debian)"
   task(:image) { sh ".ci/image" }
 end
 
-desc "Try what the bridge is deployed with (as root; two minutes)"
+desc "Check the files with which the bridge is deployed (as root; two minutes)"
 task deployment: %w[deployment:manifests deployment:image]

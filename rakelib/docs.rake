@@ -8,7 +8,7 @@ end
 
 namespace :docs do
   desc "Check the links of every page, and run every command that a page shows, as root with bpftrace " \
-       "(PAGES=docs/tutorial/*.md: of these)"
+       "(PAGES=docs/tutorial/*.md: only these)"
   task :check do
     pages = ENV["PAGES"] ? Dir[ENV["PAGES"]] : Documents.kept
     broken = Documents.pages.flat_map do |page|
@@ -18,7 +18,7 @@ namespace :docs do
     abort failures.map { |place, message| "#{place}: #{message}" }.join("\n") if failures.any?
   end
 
-  desc "Take the outputs again that a page marks with `retaken`, as root with bpftrace (PAGES=...: of these)"
+  desc "Replace the outputs that a page marks with `retaken`, as root with bpftrace (PAGES=...: only these)"
   task :runs do
     pages = ENV["PAGES"] ? Dir[ENV["PAGES"]] : Documents.kept
     retaken = pages.select { |page| Documents.blocks(page).any?(&:retaken?) }

@@ -4,23 +4,23 @@ require "fileutils"
 require "tmpdir"
 require_relative "documents"
 
-# Runs the commands that pages show (see Documents for what a page says of each block), as root,
-# with the real bpftrace. The programs are those of this checkout: `probescope` is exe/probescope,
-# `venv/bin/probescope` the package in python/, and sudo does nothing.
+# Runs the commands that pages show, as root, with the real bpftrace. Documents describes what a
+# page says about each block. The programs are those of this checkout: `probescope` is
+# exe/probescope, `venv/bin/probescope` is the package in python/, and sudo does nothing.
 module DocumentedRuns
-  # A command failed, or did not end.
+  # A command has failed, or did not end.
   Failure = Class.new(StandardError)
 
-  # Of one page: a folder with examples/, and the programs that its blocks have started.
+  # The state of one page: a folder with examples/, and the programs that its blocks have started.
   class Session
-    # A tracer without a time limit runs until Ctrl-C, which it gets after so many seconds.
+    # A tracer without a time limit runs until Ctrl-C. It gets a Ctrl-C after SECONDS_OF_TRACE.
     UNTIL_CTRL_C =
       /\b(?:bpftrace|probescope (?:trace|stat|flow|otel))\b(?!.* (?:-d|--seconds|--top|--help)\b)/
     SECONDS_OF_TRACE = 8
-    # What installs compiles, so it may take long on a busy machine.
+    # An installation compiles, which may take long on a busy machine.
     MOST_SECONDS = 600
     PID = /(?<=-p |attach )(?:PID|\d+)\b|\bPID\b/
-    # Where the READMEs of the applications have them listen.
+    # The address in the READMEs of the applications.
     URL = %r{http://127\.0\.0\.1:929[23]}
 
     def initialize(folder)
@@ -30,7 +30,7 @@ module DocumentedRuns
       script("bin/sudo", 'exec "$@"')
     end
 
-    # Returns [[command, pid, output], ...] of the block's commands in the foreground.
+    # Returns [[command, pid, output], ...] for the block's foreground commands.
     def run(block)
       block.clauses.key?("in a checkout") ? check_out : lay_out
       use(block.program) if block.program
@@ -38,7 +38,7 @@ module DocumentedRuns
       [*all.map { |command| execute(command.line, 0) }, execute(last.line, block.status)].compact
     end
 
-    # Ends what runs.
+    # Ends all running programs.
     def stop
       @started.each do |pid|
         Process.kill(:KILL, -pid)
@@ -61,7 +61,7 @@ module DocumentedRuns
              "PYTHONPATH=#{Documents::ROOT}/python exec #{python} -m probescope \"$@\"")
     end
 
-    # What is installed there is installed in the folder.
+    # Copies the checkout, because an installation writes into it.
     def check_out
       return if File.exist?("#{@folder}/exe")
 
@@ -77,7 +77,7 @@ module DocumentedRuns
       File.chmod(0o755, "#{@folder}/#{path}")
     end
 
-    # The program runs until a block uses another one.
+    # Starts the program, which runs until a block needs another one.
     def use(program)
       return if @used == program
 
@@ -91,7 +91,7 @@ module DocumentedRuns
       @used = program
     end
 
-    # Puma or gunicorn, under load.
+    # Starts Puma or gunicorn, under load.
     def start_application(program)
       applications = {"examples/rack_app" => Support::RackApp, "examples/flask_app" => Support::FlaskApp}
       application = applications.fetch(program).new
@@ -101,7 +101,7 @@ module DocumentedRuns
       @applications << application.load(seconds: 3600)
     end
 
-    # Returns nil of a program that goes on.
+    # Returns nil for a background program.
     def execute(line, status)
       command = line.gsub(PID) do
         @pid || raise(Failure, "`#{line}`: no program runs that it could be asked of")
@@ -134,7 +134,8 @@ module DocumentedRuns
       [output.value, told.value, interrupted && ended.exitstatus == 130 ? 0 : ended.exitstatus || ended.to_s]
     end
 
-    # Waits until the program says that it is ready. Returns its process id, which it prints or has.
+    # Waits until the program prints "ready". Its pid is the one that it prints, or that of its
+    # process.
     def background(command)
       reader, pid = spawn("exec env #{command}")
       @started << pid
@@ -146,7 +147,7 @@ module DocumentedRuns
       @pid = (told[/\bpid (\d+)/, 1] || pid).to_i
     end
 
-    # Where no pipe is given for it, stderr goes where stdout goes.
+    # Without a pipe in err, stderr goes where stdout goes.
     def spawn(command, err: nil)
       reader, writer = IO.pipe
       pid = Process.spawn(environment, "bash", "-c", command,
@@ -156,7 +157,7 @@ module DocumentedRuns
       [reader, pid]
     end
 
-    # Returns the Process::Status, or nil.
+    # Returns the Process::Status, or nil when the time is up.
     def wait(pid, seconds)
       deadline = Support::Await.monotonic + seconds
       while Support::Await.monotonic < deadline
@@ -169,7 +170,8 @@ module DocumentedRuns
 
     def environment
       gems = "#{@folder}/gems"
-      # Where nothing is installed, `require "probescope"` finds what a gem would be.
+      # In a folder without a checkout, `require "probescope"` finds the library as if the gem were
+      # installed.
       library = File.exist?("#{@folder}/exe") ? nil : "#{Documents::ROOT}/lib"
       Support.plain_env.merge("PATH" => "#{@folder}/bin:#{gems}/bin:#{Support::RUBY_PATH}",
                               "GEM_HOME" => gems, "HOME" => @folder, "RUBYLIB" => library)
@@ -178,7 +180,7 @@ module DocumentedRuns
 
   module_function
 
-  # The block is given each session's page.
+  # Yields a Session.
   def in_session(folder)
     session = Session.new(folder)
     yield session
@@ -186,7 +188,7 @@ module DocumentedRuns
     session&.stop
   end
 
-  # Runs what can be run. Returns the failures as [place, message].
+  # Runs every block that can be run. Returns the failures as [place, message].
   def check(pages, out: $stdout)
     pages.flat_map do |page|
       blocks = Documents.blocks(page)
@@ -208,11 +210,11 @@ module DocumentedRuns
     [block.place, e.message]
   end
 
-  # The applications of the pages live there, so that paths are as wide as the columns that they
-  # stand in.
+  # The applications of the pages run there, so that paths have the width of the columns in the
+  # pages.
   HOME = "/srv/shop"
 
-  # Puts new output into the blocks of a page that are to be retaken.
+  # Replaces the output in a page's blocks that are marked with `retaken`.
   def retake(page)
     text = Documents.read(page)
     blocks = Documents.blocks(page).select(&:retaken?)

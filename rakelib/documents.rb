@@ -2,32 +2,32 @@
 
 require "shellwords"
 
-# What the pages hold: links, headings, and commands. A block of kind `console` shows commands, a
-# line with `$ ` each. A comment on the line before the block says what `rake docs:check` does with
-# it:
+# The contents of the pages: links, headings, and commands. A block of kind `console` shows
+# commands, each on a line with `$ `. A comment on the line before the block says what `rake
+# docs:check` does with it:
 #
 #   <!-- docs:run -->                                   runs the commands, one after the other
-#   <!-- docs:run with examples/deepstack.rb -->        the same, with that program running: its
-#                                                       process takes the place of each PID
+#   <!-- docs:run with examples/deepstack.rb -->        the same, while that program runs: its pid
+#                                                       replaces each PID
 #   <!-- docs:run with examples/hotfuncs.rb, exits with 1 -->
-#                                                       the last command is to fail with that status
+#                                                       the last command must exit with that status
 #   <!-- docs:run with examples/deepstack.rb, retaken -->
-#                                                       `rake docs:runs` puts the output of a new run
-#                                                       into the page
+#                                                       `rake docs:runs` puts a new output into
+#                                                       the page
 #   <!-- docs:run in a checkout -->                     the folder is a copy of this checkout,
-#                                                       without what was built
+#                                                       without build results
 #   <!-- docs:not-run REASON -->                        does nothing; the task prints the reason
 #
 # The blocks of a page share a folder and the programs that they started.
 module Documents
   ROOT = File.expand_path("..", __dir__)
-  # What a page says of its block: {"with" => "examples/deepstack.rb", "exits with" => "1",
-  # "retaken" => nil}
+  # A clause in the comment of a block. Parsed: {"with" => "examples/deepstack.rb", "exits with" =>
+  # "1", "retaken" => nil}.
   CLAUSE = /\A(with|exits with|retaken|in a checkout)(?: (\S+))?\z/
   BLOCK = /^(?:<!-- docs:(?<word>run|not-run) ?(?<said>.*?) ?-->\n)?```console\n(?<text>.*?)^```$/m
 
   Command = Struct.new(:line, :output, keyword_init: true) do
-    # It goes on while what follows it runs.
+    # The command keeps running during the next commands.
     def background? = line.match?(/&\s*(#.*)?\z/)
   end
 
@@ -45,7 +45,7 @@ module Documents
     def retaken? = run? && clauses.key?("retaken")
     def status = clauses.fetch("exits with", "0").to_i
 
-    # A command that ends in a backslash goes on in the next line.
+    # A command that ends in a backslash continues on the next line.
     def commands
       text.scan(/^\$ ((?:.*\\\n)*.*)\n((?:(?!\$ ).*\n)*)/).map do |line, output|
         Command.new(line: line, output: output)
@@ -57,7 +57,7 @@ module Documents
 
   def pages = Dir["{*,docs/**/*,examples/*/*}.md", base: ROOT]
 
-  # Those that are written for readers of this version, and not a record of a decision or of a run.
+  # The pages for readers of this version, without the records of decisions and of runs.
   def kept
     records = %r{\A(docs/(decisions|ci)/|CHANGELOG|docs/(truth|performance|packages)\.md)}
     pages.reject { |page| page.match?(records) }
@@ -65,7 +65,7 @@ module Documents
 
   def read(page) = File.read(File.join(ROOT, page))
 
-  # As GitHub names the anchor of a heading.
+  # The anchors that GitHub gives to headings.
   def anchors(text)
     headings = text.gsub(/^```.*?^```/m, "").scan(/^#+ (.*)$/)
     headings.map { |(title)| title.downcase.gsub(/[^\w\- ]/, "").tr(" ", "-") }
@@ -73,8 +73,7 @@ module Documents
 
   def links(page) = read(page).gsub(/^```.*?^```/m, "").scan(/\]\(([^)\s]+)\)/).flatten
 
-  # What is wrong with the links of a page. External ones are looked at for their form, without a
-  # network.
+  # The broken links of a page. Only the form of external links is checked, without a network.
   def broken_links(page)
     links(page).reject { |link| link.match?(/\A[a-z]+:/) ? well_formed?(link) : resolves?(page, link) }
   end
@@ -96,14 +95,14 @@ module Documents
     end
   end
 
-  # Lines with `$ ` in a block of another kind would be run by nobody.
+  # Lines with `$ ` in a block of another kind, which nothing would run.
   def commands_elsewhere(page)
     others = read(page).scan(/^```(\w*)\n(.*?)^```$/m).reject { |kind, _| kind == "console" }
     others.flat_map { |_, text| text.scan(/^\$ .*/) }
   end
 
-  # Each `probescope COMMAND ...` of a page, in a block or in a sentence, as words from the
-  # program's name on.
+  # Each `probescope COMMAND ...` of a page, in a block or in a sentence, as words that begin with
+  # the program's name.
   def invocations(page)
     text = read(page)
     blocks = text.scan(/^```\w*\n(.*?)^```$/m).flat_map do |(block)|
@@ -114,18 +113,18 @@ module Documents
     (blocks + spans).flat_map { |line| invocations_in(line.tr("\n", " ")) }
   end
 
-  # Of a console, of what a command tells to try, and of examples in a help text, which have their
-  # explanation behind them.
+  # The commands in a console, in the "try:" line of an error, and in the examples of a help text,
+  # where an explanation follows the command.
   def lines_with_commands(text)
     lines = text.scan(/^(?:\$ | {2,}try: | {2,}(?=\S*probescope |sudo ))(.*)/).flatten
     lines.map { |line| line.sub(/\S\K {3,}.*/, "") }
   end
 
-  # [["venv/bin/probescope", "trace", "hot", "-p", "4711"], ...] of a line of shell.
+  # [["venv/bin/probescope", "trace", "hot", "-p", "4711"], ...] for a line of shell.
   def invocations_in(line)
     line.scan(%r{(?<!-n )(?<!\S)["'(]?((?:\S*/)?probescope [a-z][^|;&>#]*)}).map do |(command)|
       Shellwords.split(command)
-    rescue ArgumentError # it stands within quotes
+    rescue ArgumentError # the command stands within quotes
       command.delete("'\"").split
     end
   end

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# libFuzzer on the run-time providers, under ASan and UBSan.
+# Runs libFuzzer on the run-time providers, under ASan and UBSan.
 module Fuzz
   extend Rake::FileUtilsExt
 
@@ -19,7 +19,7 @@ module Fuzz
            err: File::NULL)
   end
 
-  # What was found goes into the corpus as far as it reaches what nothing smaller reaches.
+  # Keeps in the corpus each new input that reaches code which no smaller input reaches.
   def run(seconds)
     sh PROGRAM, "-max_len=512", "-max_total_time=#{seconds}", "-artifact_prefix=#{DIRECTORY}/",
        "#{DIRECTORY}/corpus", CORPUS, verbose: false
@@ -35,7 +35,7 @@ module Fuzz
 end
 
 desc "Fuzz the run-time providers under ASan (SECONDS=600; CLANG, CFLAGS), " \
-     "and keep what is new in ext/core/test/provider_corpus"
+     "and keep new inputs in ext/core/test/provider_corpus"
 task :fuzz do
   if Fuzz.build then Fuzz.run(ENV.fetch("SECONDS", "600"))
   else

@@ -10,7 +10,7 @@ require_relative "schema_generator"
 
 desc "Generate the C header and sites, #{AbiGenerator::REFERENCE} and lib/probescope/abi.rb " \
      "from #{AbiGenerator::SOURCE}; probescope_info in three languages from #{InfoGenerator::SOURCE}; " \
-     "what both hosts have in common from #{HostsGenerator::SOURCE}; " \
+     "the constants of both hosts from #{HostsGenerator::SOURCE}; " \
      "the programs from #{ProgramGenerator::SOURCES}; " \
      "the JSON Schemas and the tables of the commands from #{SchemaGenerator::SOURCE}; " \
      "#{CommandsPage::PATH} from --help"

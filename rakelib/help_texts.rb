@@ -4,7 +4,7 @@ require "json"
 require "open3"
 require "rbconfig"
 
-# What --help says of each command, of the gem's `probescope` and of the wheel's.
+# The --help of each command, of the gem's `probescope` and of the wheel's.
 module HelpTexts
   ROOT = File.expand_path("..", __dir__)
   OF_GEM = <<~RUBY
@@ -18,8 +18,8 @@ module HelpTexts
     end
     STDOUT.puts JSON.generate(texts)
   RUBY
-  # argparse lays its help out differently in each version of Python, so this has what is in it:
-  # [[option or argument, text], ...]
+  # Each version of Python lays argparse's help out differently, so this prints its contents:
+  # [[option or argument, text], ...].
   OF_WHEEL = <<~PYTHON
     import argparse, json
     from probescope.command.main import parser

@@ -3,8 +3,8 @@
 require "json"
 require "yaml"
 
-# Turns providers/hosts.yml into constants of both hosts. Each public method returns the text of one
-# generated file.
+# Generates constants of both hosts from providers/hosts.yml. Each public method returns the text of
+# one generated file.
 class HostsGenerator
   SOURCE = "providers/hosts.yml"
   OUTPUTS = {
@@ -16,7 +16,7 @@ class HostsGenerator
   UNITS = {nil => 0, "KiB" => 10, "MiB" => 20}.freeze
   BOUNDS = "What is believed of a process that is read, at most."
   COMPLAINTS = "What bpftrace complains of: what that means, and the next step."
-  # Characters of a string in one line of code.
+  # The most characters of a string in one line of code.
   WIDTH = 100
 
   def self.write(root)
@@ -110,7 +110,7 @@ class HostsGenerator
 
   def comment(bound) = "# #{bound["about"][0].upcase}#{bound["about"][1..]}."
 
-  # Such as "12 << 20".
+  # Returns a number such as "12 << 20".
   def number(bound)
     figure, unit = bound["value"].to_s.split
     shift = UNITS.fetch(unit)
@@ -119,10 +119,10 @@ class HostsGenerator
 
   def step(row) = row["step"] == "container" ? "CONTAINER" : string(row["step"])
 
-  # As both languages write one.
+  # A string literal, which is the same in both languages.
   def string(text) = JSON.generate(text)
 
-  # Strings of at most WIDTH characters, which are one together.
+  # String literals of at most WIDTH characters, which the language concatenates.
   def pieces(text)
     text.scan(/.{1,#{WIDTH}}(?: |\z)/).map { |piece| string(piece) }
   end

@@ -2,7 +2,7 @@
 
 require_relative "../spec/support/skips"
 
-# The crash hunt, spec/hunt: which languages, with which interpreters, with or without sanitizers.
+# The crash hunt of spec/hunt: chooses languages, interpreters and sanitizers.
 module HuntTask
   extend Rake::FileUtilsExt
 
@@ -29,7 +29,8 @@ module HuntTask
     end
   end
 
-  # The hunt with a fault that it found once: a copy of the checkout with spec/hunt/fault_1.patch.
+  # Runs the hunt with a fault that it found once, in a copy of the checkout with
+  # spec/hunt/fault_1.patch.
   def with_fault(seconds)
     copy = File.expand_path("tmp/hunt/fault_1")
     rm_rf copy, verbose: false
@@ -43,14 +44,14 @@ module HuntTask
     end
     folder = RbConfig::CONFIG.values_at("ruby_version", "arch").join("-")
     cp "#{copy}/build/probescope.so", "#{copy}/lib/probescope/#{folder}/", verbose: false
-    # A few cases show it; one may be of another kind.
+    # A few cases are enough; a case may also show another fault.
     hunt = [{ "MOST_CASES" => "5" }, RbConfig.ruby, "spec/hunt/hunt.rb", "ruby", seconds.to_s,
             *ENV.fetch("SEED", nil)]
     chdir(copy, verbose: false) { IO.popen(hunt, &:read) }
   end
 
-  # The extension in python/probescope, and an interpreter with greenlet where pip has it. Later
-  # Pythons bring no setuptools.
+  # Builds the extension in python/probescope, with an interpreter that has greenlet where pip can
+  # get it. Later Pythons come without setuptools.
   def python
     interpreter = ENV.fetch("PYTHON", "python3")
     telling = "import platform, sys; print(platform.python_version() + sys.abiflags)"
@@ -70,7 +71,7 @@ module HuntTask
   end
 end
 
-desc "Random programs while probes come and go " \
+desc "Run random programs while probes are attached and detached " \
      "(as root; SECONDS=120, SEED, RUBY or PYTHON for one language, WITHOUT, ASAN=1)"
 task hunt: :compile do
   seconds = Integer(ENV.fetch("SECONDS", "120")) / HuntTask.languages.size
@@ -83,7 +84,7 @@ task hunt: :compile do
   abort "FAILED: hunt: #{failed.join(", ")}" if failed.any?
 end
 
-desc "Whether the hunt finds a fault that was mended, when it is put in again: Ruby 3.3 and later " \
+desc "Check that the hunt finds an old fault that is put in again: Ruby 3.3 and later " \
      "(as root; SECONDS=120, SEED)"
 task "hunt:proves": :compile do
   puts(text = HuntTask.with_fault(Integer(ENV.fetch("SECONDS", "120"))))

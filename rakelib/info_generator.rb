@@ -2,8 +2,8 @@
 
 require "yaml"
 
-# Turns providers/info.yml into the C struct probescope_info and into what both hosts read it by.
-# Each public method returns the text of one generated file.
+# Generates the C struct probescope_info, and the layout by which both hosts read it, from
+# providers/info.yml. Each public method returns the text of one generated file.
 class InfoGenerator
   SOURCE = "providers/info.yml"
   OUTPUTS = {
@@ -11,10 +11,10 @@ class InfoGenerator
     "lib/probescope/host/info_layout.rb" => :ruby_layout,
     "python/probescope/command/info_layout.py" => :python_layout
   }.freeze
-  # Of the numbers: bytes, and what C, String#unpack and Python's struct call them.
+  # Number types: bytes, and their names in C, String#unpack and Python's struct.
   NUMBERS = {"u32" => [4, "uint32_t", "L<", "I"], "i32" => [4, "int32_t", "l<", "i"],
              "u64" => [8, "uint64_t", "Q<", "Q"]}.freeze
-  # Of the struct, in its order, and what each is to a reader.
+  # The sections of the struct in their order, with a comment for each.
   SECTIONS = {"head" => "How the rest lies.", "process" => "What every library tells.",
               "appended" => "What later libraries tell too."}.freeze
   ROW = {"probe" => "A row for each probe."}.freeze
@@ -140,7 +140,7 @@ class InfoGenerator
   def head = @sections.values_at(*SECTIONS.keys).flatten
   def row = @sections.fetch("probe")
 
-  # Fields lie one behind the other, as C puts them.
+  # Checks that the fields follow each other as C lays them out.
   def check(what, fields)
     fields.reduce(0) do |ending, field|
       if field.at != ending

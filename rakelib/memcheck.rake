@@ -4,8 +4,8 @@ require "etc"
 require "rbconfig"
 
 # A copy of the checkout whose extension is compiled with AddressSanitizer and
-# UndefinedBehaviorSanitizer. Ruby itself is not, so their library has to be there first; what Ruby
-# never frees is no leak of ours.
+# UndefinedBehaviorSanitizer. Ruby itself is not, so the sanitizers' library must be preloaded.
+# Memory that Ruby never frees is no leak of ours, so leaks are not reported.
 module Memcheck
   extend Rake::FileUtilsExt
 
@@ -13,8 +13,8 @@ module Memcheck
   LIBRARY = File.join(DIRECTORY, "lib/probescope",
                       RbConfig::CONFIG.values_at("ruby_version", "arch").join("-"))
   FLAGS = "-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all"
-  # Ruby leaves frames of C by __builtin_longjmp(), of which the sanitizer is not told: their
-  # redzones would stay on the stack, and what uses it next be reported.
+  # Ruby leaves C frames by __builtin_longjmp(), of which the sanitizer is not notified. Their
+  # redzones would stay on the stack, and a later use of that stack would be reported.
   RUBY_FLAGS = "#{FLAGS} --param asan-stack=0".freeze
 
   module_function
@@ -28,14 +28,14 @@ module Memcheck
     ln_s File.expand_path("../docs", __dir__), DIRECTORY, verbose: false
     chdir "#{DIRECTORY}/build", verbose: false do
       sh RbConfig.ruby, "../ext/probescope/extconf.rb", verbose: false, out: File::NULL
-      # ARCH_FLAG comes last where it compiles and where it links.
+      # ARCH_FLAG comes last in both the compile and the link command.
       sh "make", "--silent", "V=0", "-j#{Etc.nprocessors}", "ARCH_FLAG=#{RUBY_FLAGS}",
          verbose: false, out: File::NULL
     end
     cp "#{DIRECTORY}/build/probescope.so", LIBRARY, verbose: false
   end
 
-  # Ruby has signal stacks of its own. What they find ends the process and is in
+  # Ruby has its own signal stacks. A sanitizer's report ends the process, and is written to
   # tmp/memcheck/report.PID.
   def environment
     { "LD_PRELOAD" => preload,
@@ -51,8 +51,8 @@ module Memcheck
   end
 end
 
-# The same of the Python extension. Python's own allocator would hide what is used after it was
-# freed.
+# The same for the Python extension. Python's own allocator is replaced by malloc, because it would
+# hide uses after free.
 module MemcheckPython
   extend Rake::FileUtilsExt
 
@@ -74,15 +74,16 @@ module MemcheckPython
   def environment
     options = Memcheck.environment.transform_values { |value| value.sub(Memcheck::DIRECTORY, DIRECTORY) }
     options["ASAN_OPTIONS"] += ":allocator_may_return_null=1"
-    # Extensions of C++ throw (greenlet): the sanitizer looks for __cxa_throw when it starts, and
-    # ends the program that throws without it.
+    # C++ extensions throw (greenlet). The sanitizer looks up __cxa_throw when it starts, and ends
+    # the program at the first throw without it.
     options["LD_PRELOAD"] += " #{`#{RbConfig::CONFIG["CXX"]} -print-file-name=libstdc++.so.6`.chomp}"
     options.merge("PYTHONMALLOC" => "malloc", "PYTHONPATH" => "#{DIRECTORY}/python", "GROWTH" => "1000000")
   end
 
   def check(*command)
     done = chdir(DIRECTORY, verbose: false) { system(environment, *command) }
-    # Where a hostile program asks for more memory than there is, or limits it, they only say so.
+    # A hostile program may request more memory than is available, or limit it. The sanitizer then
+    # writes a mere warning.
     reports = Dir["#{DIRECTORY}/report.*"].select do |path|
       File.read(path).match?(/ERROR: AddressSanitizer: |runtime error: /)
     end
@@ -91,8 +92,8 @@ module MemcheckPython
   end
 end
 
-desc "The same with the Python extension (PYTHON=python3, CYCLES=40; HOSTILE=1: needs pytest): " \
-     "its headers and setuptools have to be there"
+desc "Attach and detach under load with AddressSanitizer in the Python extension (needs Python's headers " \
+     "and setuptools; PYTHON=python3, CYCLES=40; HOSTILE=1: needs pytest)"
 task :"memcheck:python" do
   unless File.exist?(Memcheck.preload)
     next Support::Skips.tell("memcheck:python: the compiler has no libasan")
@@ -106,12 +107,12 @@ task :"memcheck:python" do
 end
 
 desc "Attach and detach under load with AddressSanitizer in the extension " \
-     "(as root; CYCLES=1000, HOSTILE=1: the hostile programs too)"
+     "(as root; CYCLES=1000, HOSTILE=1: also the hostile programs)"
 task :memcheck do
   next Support::Skips.tell("memcheck: the compiler has no libasan") unless File.exist?(Memcheck.preload)
 
   Memcheck.build
-  # It keeps what was freed for a while.
+  # A high GROWTH, because the sanitizer keeps freed memory for a while.
   variables = { "CYCLES" => "40", "GROWTH" => "1000000" }.merge(ENV.slice("CYCLES"))
   Memcheck.check(variables, RbConfig.ruby, "bench/soak.rb")
   Memcheck.check({}, "rspec", "spec/ruby/hostile_spec.rb") if ENV["HOSTILE"]

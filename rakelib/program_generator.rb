@@ -3,17 +3,17 @@
 require "erb"
 require_relative "abi_generator"
 
-# Makes the bpftrace programs, providers/*.bt, from the templates beside them. A template is the
-# program, with two things more:
+# Generates the bpftrace programs, providers/*.bt, from the templates beside them. A template is a
+# program with two additions:
 #
-#   args.NAME           is that argument or field of the probe whose block it stands in. It becomes
-#                       arg3 or *(uint64*)(arg5 + 16), so it is a number, and a string is read with
+#   args.NAME           is that argument or field of the block's probe. It becomes arg3 or
+#                       *(uint64*)(arg5 + 16), so it is a number, and a string is read with
 #                       str(args.NAME, 64).
 #   <%= part "NAME" %>  is the text of providers/parts/NAME.bt.erb, which several programs share.
 #
-# One template makes several programs where these differ in little: in the probe that they wait for,
-# since bpftrace takes no name of a probe as an argument that may be left out; or in that they tell
-# requests apart, which takes one key more in each map.
+# One template makes several programs where these differ little. They may differ in their probe,
+# because bpftrace accepts no optional argument as the name of a probe. Or one of them tells
+# requests apart, and has one more key in each map.
 class ProgramGenerator
   FOLDER = "providers"
   SOURCES = "#{FOLDER}/*.bt.erb".freeze
@@ -25,14 +25,14 @@ class ProgramGenerator
   slow = [1, 10, 100].flat_map do |ms|
     BY_REQUEST.map { |suffix, values| ["slow#{ms}ms#{suffix}", {ms: ms, **values}] }
   end
-  # {template => {program => values for the template}}. Every other template makes one program,
-  # which has its name.
+  # {template => {program => values for the template}}. Every other template makes one program of
+  # the same name.
   VARIANTS = {
     **by_request,
     "slow" => slow.to_h,
     "stat" => {"stat" => {light: false}, "light" => {light: true}}
   }.freeze
-  # Where another block of a program begins, and its probe if it is one of ours.
+  # Matches the start of a block; PROBE matches the name of its probe, if that is one of ours.
   BLOCK = /^(?=usdt:|interval:|BEGIN$|END$)/
   PROBE = /\Ausdt:\$1:probescope:(\w+)/
   FIELD = /(\bstr\()?\bargs\.(\w+)/
@@ -50,12 +50,12 @@ class ProgramGenerator
     @probes = probes.to_h { |probe| [probe.name, probe] }
   end
 
-  # {program => its template}, paths in the root.
+  # {program => its template}, as paths relative to the root.
   def outputs
     variants.to_h { |program, (template)| ["#{FOLDER}/#{program}.bt", "#{FOLDER}/#{template}.bt.erb"] }
   end
 
-  # The text of one of them.
+  # The text of a program.
   def text(path)
     program = File.basename(path, ".bt")
     template, values = variants.fetch(program)
@@ -65,7 +65,7 @@ class ProgramGenerator
     raise Error, "#{source}: #{e.message}"
   end
 
-  # A program with each args.NAME replaced. Raises Error.
+  # Replaces each args.NAME in a program. Raises Error.
   def resolve(program)
     program.split(BLOCK).map do |block|
       name = block[PROBE, 1]
@@ -87,7 +87,8 @@ class ProgramGenerator
     end.to_h
   end
 
-  # An argument or a field as bpftrace has it. string: whether it is read as one.
+  # The bpftrace expression for an argument or a field. string: whether the program reads it as a
+  # string.
   def place(probe, name, string:)
     raise Error, "args.#{name} is in no block of a probe" unless probe
 
@@ -105,7 +106,7 @@ class ProgramGenerator
     offset.zero? ? "*(uint64*)arg5" : "*(uint64*)(arg5 + #{offset})"
   end
 
-  # What a template can call.
+  # The methods that a template can call.
   class Template
     def initialize(root)
       @root = root
@@ -121,7 +122,7 @@ class ProgramGenerator
 
     private
 
-    # One of providers/parts, with such local variables. indent: spaces that it is moved by.
+    # Renders a template in providers/parts with these local variables. indent: number of spaces.
     def part(name, indent: 0, **values)
       render("#{FOLDER}/parts/#{name}.bt.erb", **values).gsub(/^/, " " * indent)
     end

@@ -6,7 +6,7 @@ require_relative "release/sbom"
 require_relative "release/wheels"
 
 module Release
-  # What rake release:build leaves out of what could be there, {what => why}.
+  # What rake release:build leaves out, {what => reason}.
   def self.left_out
     always = {"Ruby 4.0" => "no suite of Debian or Ubuntu has it yet",
               "CPython without a GIL" => "Debian has none"}
@@ -23,7 +23,7 @@ module Release
   def self.sysroots = archs.map { |arch| Sysroot.new(arch) }
   def self.wanted?(name) = ENV.fetch("RELEASE_ONLY", "source,gems,wheels,deb").split(",").include?(name)
 
-  # Compiles for every Ruby and every CPython, and packs what was compiled.
+  # Compiles for every Ruby and every CPython, and packages the results.
   def self.compile(arch, source)
     toolchain = Toolchain.new(arch, source)
     folder = "#{WORK}/#{arch.triplet}"
@@ -45,7 +45,7 @@ end
 
 namespace :release do
   desc "Build everything that is published into pkg, with sums and an SBOM (on Debian 12; " \
-       "RELEASE_ARCHS=x86_64, RELEASE_ONLY=gems,wheels,source,deb, RELEASE_FRESH=1: headers anew)"
+       "RELEASE_ARCHS=x86_64, RELEASE_ONLY=gems,wheels,source,deb, RELEASE_FRESH=1: new headers)"
   task :build do
     rm_rf [Release::WORK, *Dir["#{Release::PKG}/*"]], verbose: false
     mkdir_p [Release::WORK, Release::PKG], verbose: false
@@ -65,7 +65,7 @@ namespace :release do
     Release.left_out.each { |what, why| puts "left out: #{what}: #{why}" }
   end
 
-  desc "Hold pkg to its sums, and the bill of materials to the schema of CycloneDX (wants npm)"
+  desc "Check the sums in pkg, and the bill of materials against the schema of CycloneDX (needs npm)"
   task :check do
     chdir(Release::PKG, verbose: false) { sh "sha256sum", "--check", "--quiet", "SHA256SUMS", verbose: false }
     Release::Sbom.check(Dir["#{Release::PKG}/*.cdx.json"].first)

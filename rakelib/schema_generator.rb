@@ -3,8 +3,8 @@
 require "json"
 require "yaml"
 
-# Turns docs/schema/schemas.yml into a JSON Schema for each command. They stand alone: no validator
-# has to find a second file.
+# Generates a JSON Schema for each command from docs/schema/schemas.yml. Each schema is complete, so
+# that no validator has to find a second file.
 class SchemaGenerator
   FOLDER = "docs/schema"
   SOURCE = "#{FOLDER}/schemas.yml".freeze
@@ -16,7 +16,7 @@ class SchemaGenerator
     "pid" => {type: "integer", minimum: 1},
     "time" => {type: "string", pattern: '^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{6}Z$'}
   }.freeze
-  # What an object of each kind holds, in this order; "more" is what the command has of its own.
+  # The parts of an object of each kind, in this order. "more" is the command's own part.
   KINDS = {"table" => %w[head interval more table], "line" => %w[head interval more], "event" => %w[more],
            "list" => %w[head more list]}.freeze
 
@@ -33,7 +33,7 @@ class SchemaGenerator
 
   def commands = @definition.fetch("commands").keys
 
-  # The file of a command.
+  # The text of a command's schema.
   def text(command) = "#{JSON.pretty_generate(schema(command))}\n"
 
   def schema(command)
@@ -47,8 +47,7 @@ class SchemaGenerator
 
   def version = @definition.fetch("schema")
 
-  # {name => [type, meaning, "optional"?] or a nested type}. @own: types that each command has its
-  # own of.
+  # {name => [type, meaning, "optional"?] or a nested type}. @own: types that differ by command.
   def fields(command, definition)
     @own = {"schema" => {const: version}, "command" => {const: command}, "rows" => nil}
     @own["rows"] = rows(definition)

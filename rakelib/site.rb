@@ -4,14 +4,14 @@ require "fileutils"
 require "yaml"
 require_relative "documents"
 
-# The pages as a site, by MkDocs (docs/decisions/216-a-site-of-mkdocs.md). Pages link to files
-# outside of docs/, so MkDocs is given a copy of what is linked, in which every link stands as it
-# stands in the repository.
+# Builds the pages as a site with MkDocs (docs/decisions/216-a-site-of-mkdocs.md). Pages link to
+# files outside of docs/, so MkDocs gets a copy of all linked files, in which the links are the same
+# as in the repository.
 module Site
   CONFIG = "mkdocs.yml"
   FOLDER = "tmp/site"
   SOURCE = "tmp/site-source"
-  # What a browser would fetch from elsewhere to show a page.
+  # Tags for which a browser would load something from another server.
   FOREIGN = /<(?:script|img|iframe)[^>]+src="https?:[^"]*"|<link(?=[^>]+stylesheet)[^>]+href="https?:[^"]*"/
 
   module_function
@@ -40,7 +40,7 @@ module Site
     without_page.each { |folder| File.write("#{SOURCE}/#{folder}/index.md", index(folder)) }
   end
 
-  # Files and folders that pages point to.
+  # Files and folders that pages link to.
   def linked
     paths = Documents.pages.flat_map do |page|
       links = Documents.links(page).grep_v(/\A(?:[a-z]+:|#)/)
@@ -53,7 +53,7 @@ module Site
 
   def files_of(folder) = Dir["#{folder}/*"].select { |path| File.file?(path) }.sort
 
-  # What GitHub shows of a folder; of a page its title, too.
+  # The list of files that GitHub shows for a folder, with the titles of pages.
   def index(folder)
     lines = files_of(folder).map do |path|
       title = File.open(path, &:readline).sub(/\A# (?:\d+: )?/, "").strip if path.end_with?(".md")
@@ -64,7 +64,8 @@ module Site
 
   def foreign(path) = File.read(path).scan(FOREIGN).map { |tag| "#{path} loads from elsewhere: #{tag}" }
 
-  # MkDocs names the anchors of headings by its own rule, which GitHub's mostly is.
+  # Anchors that the site lacks. MkDocs and GitHub name the anchors of headings by different rules,
+  # which mostly agree.
   def lost_anchors(path)
     File.read(path).scan(/href="([^":]*)#([^"]+)"/).filter_map do |file, anchor|
       target = file.empty? ? path : File.join(File.dirname(path), file)

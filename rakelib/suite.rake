@@ -1,10 +1,10 @@
 # frozen_string_literal: true
 
-desc "Ruby's own tests plain and attached, compared " \
-     "(as root; SOURCES=of Ruby, or where ruby-3.1.2 is; RUBY, FILES=test_array,test_h*)"
+desc "Run Ruby's own tests without and with a tracer, and compare the results " \
+     "(as root; SOURCES=Ruby's sources, or the directory of ruby-3.1.2; RUBY, FILES=test_array,test_h*)"
 task suite: :compile do
   require_relative "../bench/ruby_suite"
-  sources = ENV.fetch("SOURCES") { abort "SOURCES=directory of the sources of this version of Ruby" }
+  sources = ENV.fetch("SOURCES") { abort "SOURCES is missing: the sources of this version of Ruby" }
   suite = RubySuite.new(ruby: ENV.fetch("RUBY", RbConfig.ruby), sources: sources,
                         files: ENV.fetch("FILES", "").split(","))
   differing = suite.differing
@@ -12,7 +12,7 @@ task suite: :compile do
   abort "FAILED: suite: #{differing.keys.join(", ")}" unless differing.empty?
 end
 
-desc "CPython's own tests plain and attached, compared " \
+desc "Run CPython's own tests without and with a tracer, and compare the results " \
      "(as root; PYTHON=/path, with its tests installed; MODULES=test_gc,test_dict)"
 task "suite:python": :compile do
   HuntTask.python

@@ -3,11 +3,11 @@
 TRUTH = {"TRUTH_SEEDS" => "10", "TRUTH_SECONDS" => "2", "TRUTH_SAMPLES" => "3000", "TRUTH_ONLY" => "all",
          "TRUTH_LANGUAGES" => "all", "TRUTH_JOBS" => "2", "TRUTH_KEEP" => "0"}.freeze
 
-desc "Hold what each command reports against what programs of known work count, and write docs/truth.md " \
+desc "Compare the report of each command with the counts of programs of known work; write docs/truth.md " \
      "(as root; RUBY=, PYTHON=, TRUTH_SEEDS=10, TRUTH_SECONDS=2, " \
      "TRUTH_SAMPLES=3000 (0: without hot and lines), TRUTH_ONLY=cpu,pool, " \
      "TRUTH_LANGUAGES=Python, TRUTH_JOBS=2: programs at a time, " \
-     "TRUTH_KEEP=1: beside what the last run found of others)"
+     "TRUTH_KEEP=1: keep the last run's results of other programs)"
 task truth: :compile do
   require_relative "truth_page"
   require_relative "truth_run"
@@ -18,7 +18,7 @@ task truth: :compile do
 end
 
 namespace :truth do
-  desc "Write docs/truth.md again from what the last run found (tmp/truth.jsonl)"
+  desc "Write docs/truth.md again from the results of the last run (tmp/truth.jsonl)"
   task :report do
     require_relative "truth_page"
     TruthPage.write

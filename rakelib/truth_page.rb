@@ -2,8 +2,8 @@
 
 require "json"
 
-# docs/truth.md: the worst figure of each command in each temperament, from what
-# spec/truth/truth_spec.rb found. One section for each language in one version.
+# Writes docs/truth.md: the worst figure of each command in each temperament, from the results of
+# spec/truth/truth_spec.rb. Each version of a language has a section.
 module TruthPage
   RESULTS = "tmp/truth.jsonl"
   PAGE = "docs/truth.md"
@@ -37,7 +37,7 @@ module TruthPage
   def write
     about, *rows = File.readlines(RESULTS).map { |line| JSON.parse(line) }
     about = about.fetch("run")
-    # The others are of programs for which a command has nothing to be held against.
+    # Rows without figures belong to programs against which a command cannot be compared.
     rows.select! { |row| row["figures"].positive? }
     known = File.exist?(PAGE) ? File.read(PAGE).split(/^(?=## )/).drop(1) : []
     sections = known.to_h { |section| [section[/.*/], section] }
@@ -63,7 +63,7 @@ module TruthPage
     TEXT
   end
 
-  # ", commit 1a2b3c", with the programs where they are of several.
+  # ", commit 1a2b3c", with the names of the programs where there are several commits.
   def commits(rows, about)
     same = rows.group_by { |row| row["commit"] || about["commit"] }
     programs = same.transform_values { |some| some.map { |row| row["temperament"] }.uniq }
@@ -83,7 +83,7 @@ module TruthPage
     end.join("\n")
   end
 
-  # Programs that were to run, and left nothing.
+  # Names the programs that were to run, but have no results.
   def missing(rows, about)
     language = rows.first["language"]
     programs = about["programs"].select { |name, _| name == language }.map(&:last)

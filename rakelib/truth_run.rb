@@ -7,8 +7,8 @@ require_relative "truth_page"
 require_relative "../spec/support/paths"
 require_relative "../spec/truth/support/language"
 
-# Runs spec/truth: one RSpec for each language and temperament, some of them beside each other. A
-# program that sleeps leaves the CPU to another one, and so does the start of a bpftrace on one CPU.
+# Runs spec/truth: one RSpec for each language and temperament, some in parallel. While one program
+# sleeps, or its bpftrace starts on one CPU, another program can use the CPU.
 class TruthRun
   # settings: {"TRUTH_SEEDS" => "10", ...}
   def initialize(settings)
@@ -21,7 +21,7 @@ class TruthRun
     $stdout.sync = true
   end
 
-  # Names of those that failed.
+  # Returns the names of the failed programs.
   def run
     FileUtils.mkdir_p(File.dirname(TruthPage::RESULTS))
     all = about
@@ -33,7 +33,8 @@ class TruthRun
 
   private
 
-  # What an earlier run found of programs that are not run now, which join those of this one.
+  # Rows of an earlier run for programs that this run does not include; they are kept in the
+  # results.
   def kept(all)
     return [] unless @settings["TRUTH_KEEP"] == "1" && File.exist?(TruthPage::RESULTS)
 
@@ -57,7 +58,7 @@ class TruthRun
       list == "all" ? nil : list.split(",")
     end
     wanted = Truth::LANGUAGES.select { |language| languages.nil? || languages.include?(language.name) }
-    # A run that is ended early has some of each language.
+    # Sorted so that a run that is ended early has some programs of each language.
     all = wanted.flat_map do |language|
       language.temperaments.keys.map { |temperament| [language.name, temperament] }
     end
@@ -74,7 +75,7 @@ class TruthRun
      seconds: @settings["TRUTH_SECONDS"], programs: programs}
   end
 
-  # nil in a copy without git.
+  # Returns nil in a copy without git.
   def commit
     out, _, status = Open3.capture3("git", "describe", "--always", "--dirty", "--exclude=*")
     out.strip if status.success?

@@ -7,11 +7,11 @@ require "open3"
 require "yaml"
 require_relative "../rakelib/abi_generator"
 
-# spec/abi/VERSION has the programs of a version that was released, and the definition of its
-# probes, as they were (rake abi:keep). They have to work on every later library.
+# spec/abi/VERSION keeps the programs and the definition of probes of a released version (rake
+# abi:keep). These programs must work on every later library.
 kept = Dir[File.join(Support::ROOT, "spec/abi/*.*.*")]
 
-RSpec.describe "What was released once" do
+RSpec.describe "A released version" do
   def probes(path)
     YAML.safe_load_file(path, aliases: true).fetch("probes").to_h { |one| [one["name"], one] }
   end
@@ -19,7 +19,7 @@ RSpec.describe "What was released once" do
   def fields(probe, where) = probe.fetch(where, nil).to_a.map { |field| field.values_at("name", "type") }
 
   kept.each do |folder|
-    it "in #{File.basename(folder)} is in the probes of today, with fields only appended" do
+    it "in #{File.basename(folder)} is contained in the present probes, with fields only appended" do
       today = probes(File.join(Support::ROOT, AbiGenerator::SOURCE))
       then_ = probes("#{folder}/probescope.yml")
       expect(today.keys.first(then_.size)).to eq(then_.keys)
@@ -32,12 +32,12 @@ RSpec.describe "What was released once" do
   end
 end
 
-# .ci/full abi: compiles a library of a version to come, with a probe more, and a field more behind
-# each of the others.
+# .ci/full abi: compiles a later library with one more probe, and one more field at the end of each
+# other probe.
 if ENV["PROBESCOPE_ABI"]
   RSpec.describe "A later library", :bpf do
-    # What each program has to say of spec/abi/shop.rb. all.bt prints nothing; requests.bt has no
-    # requests to tell of.
+    # The output of each program for spec/abi/shop.rb. all.bt prints nothing, and requests.bt has no
+    # requests.
     answers = {
       "exceptions" => /^@raised\[\d+, (?:\d+, )?Refused, .*shop\.rb, 8\b.*\]: \d\d+$/,
       "raises" => /^Refused at \S*shop\.rb:8/,
@@ -87,7 +87,7 @@ if ENV["PROBESCOPE_ABI"]
     kept.each do |folder|
       Dir["#{folder}/*.bt"].each do |path|
         name = File.basename(path, ".bt")
-        it "answers #{name} of #{File.basename(folder)}" do
+        it "works with #{name} of #{File.basename(folder)}" do
           wanted = File.read(path).scan(/^usdt:\$1:probescope:(\w+)/).flatten
           info = Support::Info.of(shop.pid, library)
           served = info.probes.reject { |_, probe| probe[:state].to_s == "refused" }.keys
@@ -106,7 +106,7 @@ if ENV["PROBESCOPE_ABI"]
       end
     end
 
-    it "answers the command of today, whose ps names it as newer" do
+    it "works with the present command, whose ps shows it as newer" do
       env = {"BUNDLE_GEMFILE" => nil, "RUBYOPT" => nil}
       command = [RbConfig.ruby, "exe/probescope"]
       out, err, status = Open3.capture3(env, *command, "exceptions", "-p", shop.pid.to_s, "-d", "2", "--json",

@@ -3,8 +3,8 @@
 require_relative "spec_helper"
 require "open3"
 
-RSpec.describe "the address of an object that may be gone" do
-  # What the C compiler says to a function with this body.
+RSpec.describe "the address of an object that may have been freed" do
+  # Returns the C compiler's complaint about a function with this body.
   def complaint(includes, body, flags)
     source = "#{includes}\n#include \"address.h\"\nvoid f(ps_address address);\n" \
              "void f(ps_address address) { #{body} }\n"
@@ -15,7 +15,7 @@ RSpec.describe "the address of an object that may be gone" do
 
   ruby = %w[rubyhdrdir rubyarchhdrdir].map { |name| "-I#{RbConfig::CONFIG[name]}" }
 
-  it "is taken by no function of Ruby's" do
+  it "is accepted by no function of Ruby" do
     expect(complaint("#include <ruby/ruby.h>", "(void)address.value;", ruby)).to be_nil
     ["rb_obj_class(address);", "VALUE object = address; rb_gc_mark(object);",
      "rb_funcall(address, 0, 0);"].each do |body|
@@ -23,7 +23,7 @@ RSpec.describe "the address of an object that may be gone" do
     end
   end
 
-  it "is taken by no function of CPython's" do
+  it "is accepted by no function of CPython" do
     headers, = Open3.capture2(Support::Python.interpreter,
                               "-c", "import sysconfig; print(sysconfig.get_path('include'), end='')")
     skip "#{headers} has no Python.h" unless File.exist?(File.join(headers, "Python.h"))

@@ -2,9 +2,9 @@
 
 require "open3"
 
-# Its other words run the tests.
+# The other arguments run the tests.
 RSpec.describe "bin/test" do
-  it "refuses a word that it does not know, and says those that it does" do
+  it "refuses an unknown argument, and lists the known ones" do
     out, err, status = Open3.capture3("bin/test", "lint", chdir: Support::ROOT)
     expect([err, status.exitstatus]).to eq(["bin/test: lint is none of these\n", 2])
     expect(out).to include("bin/test hostile    of those only hostile processes and files")

@@ -4,7 +4,7 @@ require "probescope"
 require "probescope/coverage"
 
 RSpec.describe Probescope::Coverage do
-  # The roots of a script that is started as `ruby SCRIPT` in a folder.
+  # Returns the roots for a script that is started as `ruby SCRIPT` in a folder.
   def roots(script, folder, environment = {})
     own = $PROGRAM_NAME.dup
     $PROGRAM_NAME = script
@@ -14,13 +14,13 @@ RSpec.describe Probescope::Coverage do
     $PROGRAM_NAME = own
   end
 
-  it "takes the working directory and the script's for the application's" do
+  it "takes the working directory and the script's folder as the application's" do
     expect(roots("/srv/shop/app.rb", "/tmp")).to eq(%w[/tmp/ /srv/shop/])
   end
 
-  # GIVEN an image with its application in /, WHEN that is started there, THEN the script is the
-  # application, and the system is not.
-  it "takes of / the script alone, unless PROBESCOPE_ROOT says so" do
+  # GIVEN an image with its application in /, WHEN the application is started there, THEN the script
+  # belongs to the application, and the system's files do not.
+  it "takes only the script if the folder is /, unless PROBESCOPE_ROOT is set" do
     expect(roots("app.rb", "/")).to eq(["/app.rb"])
     expect(roots("/usr/local/bin/puma", "/")).to eq(["/usr/local/bin/"])
     expect(roots("app.rb", "/", "PROBESCOPE_ROOT" => "/")).to eq(["/", "/app.rb"])

@@ -7,8 +7,8 @@ require "probescope/host/path"
 require "support/host_helpers"
 require "support/otlp_server"
 
-# How the bridge is deployed: examples/systemd, examples/kubernetes, examples/collector.yaml. `rake
-# deployment` holds them to more, and the Dockerfile too, over the network.
+# The bridge's deployment in examples/systemd, examples/kubernetes and examples/collector.yaml.
+# `rake deployment` checks more, and the Dockerfile too, over the network.
 RSpec.describe "The bridge's deployment" do
   def read(path) = File.read(File.join(Support::ROOT, path))
   def manifests(path) = YAML.load_stream(read(path))
@@ -20,7 +20,7 @@ RSpec.describe "The bridge's deployment" do
     File.read(unit)[/^CapabilityBoundingSet=(.*)/, 1].split.map { |name| name.delete_prefix("CAP_") }
   end
 
-  it "has a unit that systemd takes without a warning" do
+  it "has a unit that systemd loads without a warning" do
     skip "no systemd-analyze here (Debian: systemd)" unless Probescope::Host::Path.find("systemd-analyze")
     out, status = Open3.capture2e("systemd-analyze", "verify", unit)
     expect([out, status.exitstatus]).to eq(["", 0])
@@ -33,13 +33,13 @@ RSpec.describe "The bridge's deployment" do
     expect(out[/exposure level .*: ([\d.]+)/, 1].to_f).to be_between(0.1, 3.2)
   end
 
-  # {name => number} of this machine's system calls.
+  # Returns {name => number} of this machine's system calls.
   def system_calls
     text, = Open3.capture2("cc", "-E", "-dM", "-x", "c", "-", stdin_data: "#include <sys/syscall.h>\n")
     text.scan(/^#define __NR_(\w+) (\d+)$/).to_h.transform_values(&:to_i)
   end
 
-  # Numbers of the calls that the unit forbids, sets within sets too.
+  # Returns the numbers of the calls that the unit forbids, with nested sets.
   def forbidden(names = File.read(unit)[/^SystemCallFilter=~(.*)/, 1].split)
     names.flat_map do |name|
       next system_calls[name] || [] unless name.start_with?("@")
@@ -49,9 +49,9 @@ RSpec.describe "The bridge's deployment" do
     end
   end
 
-  # What each capability of the unit is for, done with privilege on a process of another user. What
-  # is printed is "done" where it works. bpftrace 0.25 and later attach without CAP_SYS_ADMIN; files
-  # of processes are opened by it all the same.
+  # A use of each capability of the unit, with privilege on a process of another user. It prints
+  # "done" if it works. bpftrace 0.25 and later attaches without CAP_SYS_ADMIN, but opening files of
+  # processes needs it.
   attach = "print `bpftrace -e 'BEGIN { printf(\"done\"); exit() }' 2>&1`[/done/]"
   open_file = "File.open(Dir['/proc/' + ARGV[0] + '/map_files/*'].first, &:close); print 'done'"
   uses = {
@@ -80,24 +80,24 @@ RSpec.describe "The bridge's deployment" do
     end
   end
 
-  # Links to libraries and the lock of each bridge lie there, of commands as well.
+  # The folder has the links to libraries and the lock of each bridge, also those of commands.
   it "has a unit that leaves /run/probescope in place when it ends" do
     expect(File.read(unit)).to match(/^RuntimeDirectory=probescope$.*^RuntimeDirectoryPreserve=yes$/m)
   end
 
-  it "has a unit whose every capability is tried" do
+  it "has a unit with a test for every capability" do
     expect(capabilities.map { |name| "CAP_#{name}" }).to match_array(uses.keys)
   end
 
-  # GIVEN what the unit leaves: those capabilities, no way to others, those calls, a file system to
-  # read; THEN the bridge attaches and exports.
+  # GIVEN the unit's capabilities without a way to others, its system calls, and its read-only file
+  # system, THEN the bridge attaches and exports.
   it "has a unit that leaves bpftrace what it needs", :bpf do
     server = keep(Support::OtlpServer.new)
     process = target("$stdout.sync = true; eval('def slow = sleep(0.002)', TOPLEVEL_BINDING, " \
                      "'#{Support::ROOT}/spec/work.rb', 1); " \
                      "puts 'ready'; loop { slow }").ready
     mounts = ["mkdir -p -m 0700 /run/probescope", "mount -t tmpfs -o mode=0700 tmpfs /run/probescope",
-              # Not over a checkout that lies there.
+              # The tmpfs must not cover a checkout in /tmp.
               *("mount -t tmpfs tmpfs /tmp" unless Support::ROOT.start_with?("/tmp/")),
               "mount -o remount,bind,ro /sys", "mount -o remount,bind,ro /sys/kernel/tracing",
               "mount -o remount,bind,ro /", "! touch #{Support::ROOT}/tmp/written"]
@@ -118,25 +118,25 @@ RSpec.describe "The bridge's deployment" do
     expect(bridge.stop(within: 10)).to be_success
   end
 
-  it "names each capability of the DaemonSet with its reason, and those of the unit" do
+  it "has a reason for each capability of the DaemonSet, and the same capabilities as the unit" do
     given = bridge.dig("securityContext", "capabilities", "add")
-    # A container has no LimitMEMLOCK, which stands for SYS_RESOURCE in the unit.
+    # A container has no LimitMEMLOCK, so it needs SYS_RESOURCE instead.
     expect(given).to match_array(capabilities + ["SYS_RESOURCE"])
     expect(bridge["securityContext"])
       .to include("privileged" => false, "capabilities" => include("drop" => ["ALL"]))
-    # The reason stands before it, perhaps before several of them.
+    # A comment before one or more capabilities has their reason.
     list = read("examples/kubernetes/daemonset.yaml")[/^ +add:\n((?: +(?:#|- ).*\n)+)/, 1]
     expect(list.scan(/- (\w+)/).flatten).to eq(given)
     expect(list).to match(/\A +#/)
   end
 
-  it "gives the DaemonSet a command line that the bridge takes" do
+  it "gives the DaemonSet a valid command line of the bridge" do
     result = probescope(*bridge.fetch("args"), "--help")
     expect(result).to be_success, result.err
     expect(pod("examples/kubernetes/daemonset.yaml")["hostPID"]).to be(true)
   end
 
-  it "mounts volumes that are there, and selects the pods that it makes" do
+  it "mounts existing volumes, and selects the pods that it makes" do
     %w[daemonset collector].each do |name|
       path = "examples/kubernetes/#{name}.yaml"
       mounted = pod(path)["containers"].flat_map { |one| one["volumeMounts"].map { |mount| mount["name"] } }
@@ -146,7 +146,7 @@ RSpec.describe "The bridge's deployment" do
     end
   end
 
-  it "has a Collector whose pipelines name what is configured, in the order that holds memory" do
+  it "has a Collector whose pipelines name only configured parts, in the order that limits memory" do
     collector = YAML.safe_load(read("examples/collector.yaml"), aliases: true)
     service = collector["service"]
     expect(service["extensions"]).to match_array(collector["extensions"].keys)
@@ -162,7 +162,7 @@ RSpec.describe "The bridge's deployment" do
     names = collector.dig("processors", "k8sattributes")
     expect(names["pod_association"].flat_map { |one| one["sources"].map { |source| source["name"] } })
       .to eq(%w[k8s.pod.uid container.id])
-    # What it reads of its environment is given in Kubernetes.
+    # Kubernetes sets each environment variable that the Collector reads.
     wanted = read("examples/collector.yaml").scan(/\$\{env:(\w+)/).flatten |
              [names.dig("filter", "node_from_env_var")]
     expect(pod("examples/kubernetes/collector.yaml")["containers"].first["env"].map { |one| one["name"] })

@@ -4,21 +4,21 @@ require_relative "../rakelib/documents"
 require_relative "../rakelib/help_texts"
 require_relative "../rakelib/site"
 
-# What the documents point to is there, and what they show can be typed. `rake docs:check` also runs
-# it.
+# The documents' links resolve, and their commands are valid. `rake docs:check` also runs the
+# commands.
 RSpec.describe "The documents" do
   def read(path) = File.read(File.join(Support::ROOT, path))
 
-  # {page => what the block gives}, without the pages of which there is nothing.
+  # Returns {page => result of the block} without empty results.
   def by_page(pages = Documents.pages)
     pages.to_h { |page| [page, yield(page)] }.reject { |_, found| found.empty? }
   end
 
-  it "have links that resolve, headings included, and external ones that are well formed" do
+  it "have links that resolve, also to headings, and well-formed external ones" do
     expect(by_page { |page| Documents.broken_links(page) }).to eq({})
   end
 
-  # "text" after `spec/...` or `tests/...` is part of what a test in that file is called.
+  # A "text" after `spec/...` or `tests/...` must be part of the name of a test in that file.
   it "name tests that exist: SECURITY.md" do
     named = read("SECURITY.md").scan(%r{`((?:spec|tests|ext)/[^`\s]+)`,?((?:[ ,]*"[^"]+")*)})
     missing = named.flat_map do |path, names|
@@ -30,11 +30,11 @@ RSpec.describe "The documents" do
     expect(missing).to eq([])
   end
 
-  # `rake docs:runs` takes those again that say so.
+  # `rake docs:runs` renews the outputs that are marked for it.
   head = /^\w+ of (?:process|\d+ processes) .*, [\d.]+ s, [\d.]+ % CPU.*\n/
   times = /\Afrom \d\d:\d\d:\d\d\.\d{3} to \d\d:\d\d:\d\d\.\d{3}/
 
-  it "show tables with all of their head" do
+  it "show tables with their whole head" do
     without = by_page do |page|
       text = read(page)
       text.to_enum(:scan, head).map { text[Regexp.last_match.end(0)..] }.grep_v(times)
@@ -42,7 +42,7 @@ RSpec.describe "The documents" do
     expect(without).to eq({})
   end
 
-  it "say of each figure of performance.md when it was measured, and of which commit" do
+  it "have a date and a commit for each figure of performance.md" do
     sections = read("docs/performance.md").split(/^(?=## )/).drop(1)
     dated = /\A## .*\n\nMeasured on \d{4}-\d\d-\d\d, (?:on|written down in) commit \h{7}/
     expect(sections.grep_v(dated).map { |section| section.lines.first }).to eq([])
@@ -66,7 +66,7 @@ RSpec.describe "The documents" do
   end
 
   describe "show commands" do
-    it "in blocks of kind `console` alone, each with what it is run with or why it is not run" do
+    it "only in blocks of kind `console`, each with its setup or a reason for not running it" do
       elsewhere = by_page(Documents.kept) { |page| Documents.commands_elsewhere(page) }
       unsaid = Documents.kept.flat_map { |page| Documents.blocks(page) }.reject do |block|
         block.run? || (block.word && !block.said.empty?)
@@ -74,18 +74,18 @@ RSpec.describe "The documents" do
       expect([elsewhere, unsaid.map(&:place)]).to eq([{}, []])
     end
 
-    it "with programs and clauses that there are" do
+    it "with existing programs and subcommands" do
       blocks = Documents.kept.flat_map { |page| Documents.blocks(page) }.select(&:run?)
       expect(blocks.filter_map(&:program).reject { |program| File.exist?(File.join(Support::ROOT, program)) })
         .to eq([])
       expect(blocks.map(&:commands)).not_to include([])
     end
 
-    it "and options that the commands have" do
+    it "with options that the commands have" do
       expect(by_page { |page| Documents.invocations(page).filter_map { |words| complaint(words) } }).to eq({})
     end
 
-    it "and options that the commands have, in their own help" do
+    it "with options that the commands have, also in the commands' own help" do
       of_wheel = HelpTexts.wheel.values.map do |help|
         help["examples"].gsub(/(?<= )(?=probescope (?!trace|attach))/, "venv/bin/")
       end
@@ -96,16 +96,16 @@ RSpec.describe "The documents" do
     end
   end
 
-  # What is wrong with ["venv/bin/probescope", "trace", "hot", "-p", "4711"]; nil where nothing is.
+  # Returns the complaint about ["venv/bin/probescope", "trace", "hot", "-p", "4711"], or nil.
   def complaint(words)
     program, command, *arguments = words
     of_wheel = program.include?("venv/") || %w[trace attach].include?(command)
     known = of_wheel ? HelpTexts.options_of_wheel : HelpTexts.options_of_gem
-    # `probescope --version`, and what stands for a command
+    # `probescope --version`, or a placeholder for a command
     return if command == "help" || command.match?(/[^a-z]/)
     return "#{words.join(" ")}: no such command" unless known.key?(command)
 
-    # then the application's begin
+    # The application's own words follow.
     arguments = arguments.take_while { |word| word.start_with?("-") && word != "--" } if command == "run"
     wrong = arguments.grep(/\A--?[a-z]/).map { |word| word.sub(/=.*/, "") } - known[command] -
             (command == "run" ? %w[-m -c] : [])
@@ -121,12 +121,13 @@ RSpec.describe "The documents" do
     text = sources.to_h do |path|
       [path, File.binread(File.join(Support::ROOT, path)).force_encoding("UTF-8").scrub]
     end
-    # What reads one, in C, Ruby, Python, make and sh; and names that can be nothing else.
+    # Patterns for reading a variable in C, Ruby, Python, make and sh, and for names that can only
+    # be variables.
     reading = /getenv\(|ENV(?:\.\w+\??)?[\[(]|os\.environ(?:\.\w+)?[\[(]|environment(?:\.\w+)?[\[(]/
     reads = /#{reading}"([A-Za-z][A-Za-z0-9_]+)"/
     shell = /\$\{([A-Z][A-Z0-9_]+):?[-=]/
     named = /\b((?:PROBESCOPE|OTEL)_[A-Z0-9_]*[A-Z0-9])\b/
-    # Constants of C, names of mappings, and beginnings of names.
+    # Constants of C, names of mappings, and prefixes of names.
     no_variables = %w[PROBESCOPE_VERSION OTEL_CTX OTEL_EXPORTER_OTLP OTEL_PYTHON_CONTEXT LANG]
 
     let(:read_somewhere) do
@@ -145,7 +146,7 @@ RSpec.describe "The documents" do
 
     it "each in docs/reference/environment.md is read" do
       all = text.values.join
-      # Those of OpenTelemetry that exist for each signal are put together from parts.
+      # Names of OpenTelemetry variables with a form for each signal are composed in the code.
       expect(
         listed.reject { |name| all.match?(/\b#{name}\b|["_]#{name.delete_prefix("OTEL_EXPORTER_OTLP_")}"/) }
       ).to eq([])

@@ -1,9 +1,9 @@
 # frozen_string_literal: true
 
-# The story's two programs in a language: what they promise by themselves.
+# What the two programs of the story do without a tracer, in one language.
 RSpec.shared_examples "the examples" do |suffix, documents:, checksum:|
-  # CPU seconds for a fixed amount of work, the least of several runs: the machine has other things
-  # to do.
+  # Returns the CPU seconds for a fixed amount of work, the least of several runs, because other
+  # programs use the machine too.
   def cpu_of(script, *options)
     Array.new(3) do
       run = target(script, *options, loaded: false)
@@ -12,7 +12,7 @@ RSpec.shared_examples "the examples" do |suffix, documents:, checksum:|
     end.min
   end
 
-  it "deepstack needs at least 30 % less CPU for the same work when it is fixed" do
+  it "deepstack needs at least 30 % less CPU for the same work with the fix" do
     broken = cpu_of("examples/deepstack#{suffix}", "--documents", documents)
     expect(cpu_of("examples/deepstack#{suffix}", "--documents", documents, "--fixed")).to be <= broken * 0.7
   end
@@ -40,7 +40,7 @@ RSpec.describe "The examples" do
   describe "in Python", :python do
     it_behaves_like "the examples", ".py", documents: "200", checksum: "Crc32.of"
 
-    it "count their exceptions exactly, and compute the same checksum in both ways" do
+    it "count their exceptions exactly, and compute the same checksum with both functions" do
       Dir.mktmpdir do |folder|
         File.write(File.join(folder, "counted.py"), <<~PYTHON)
           import collections, sys
@@ -99,7 +99,7 @@ RSpec.describe "The examples" do
   end
 
   describe "hotfuncs.rb" do
-    it "computes the same checksum in both ways" do
+    it "computes the same checksum with both functions" do
       both = target(<<~RUBY, "--parcels", "1", loaded: false)
         require "./examples/hotfuncs"
         p [Crc32.new.of("parcel"), FastCrc32.new.of("parcel")].uniq.size

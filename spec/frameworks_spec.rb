@@ -4,13 +4,13 @@ require "socket"
 require "spec_helper"
 require "support/framework"
 
-# Web frameworks on the servers that they run on, each under load: `probescope requests` counts what
-# the client counts, by route and status, and its times are the client's but for the network's.
-# bin/test frameworks; each takes ten seconds.
+# Web frameworks on their usual servers, under load. `probescope requests` must have the client's
+# counts by route and status, and the client's times without the network. bin/test frameworks runs
+# this; each example takes ten seconds.
 RSpec.describe "probescope requests and", :bpf do
   nap = 20
 
-  # How to ask, and the route that is expected.
+  # The requests, and the route expected for each.
   own = lambda do |order, orders, naps, things|
     {"Get /orders/N" => order, "Get /orders" => orders, "Post /orders" => orders, "Get /naps/#{nap}" => naps,
      "Get /nothing/N" => "(not found)", "Head /orders/1" => order, **things}
@@ -28,7 +28,7 @@ RSpec.describe "probescope requests and", :bpf do
                      "Get /api/v2/issues/N.json" => "/api/v<version>/issues/<pk>.<format>",
                      "Get /archive/2024/N/" => "/archive/<int:year>/<var>/"})
 
-  # [what it is, language, modules that it needs, command, environment, routes]
+  # [name, language, Python modules, command, environment, routes]
   [
     ["Rails on Puma, with bootsnap, an engine, Grape and Sinatra", :ruby, [], [*puma, "rails.ru"], {},
      {**ruby, "Get /desk/things/sN" => "/desk/things/:name", "Get /api/things/sN" => "/api/things/:name",
@@ -48,7 +48,7 @@ RSpec.describe "probescope requests and", :bpf do
      {}, own.call("/orders/{number:int}", "/orders", "/naps/{ms}",
                   {"Get /desk/things/sN" => "/desk/things/{name}"})]
   ].each do |what, kind, modules, command, env, routes|
-    it "#{what}: counts what the client counts, with its routes, statuses, errors and times" do
+    it "#{what}: has the client's counts, with its routes, statuses, errors and times" do
       Support::Framework.require!(kind, *modules) { |reason| skip reason }
       app = keep(Support::Framework.new(kind, *with_port(command), env: env)).ready
       trace = probescope_start("requests", "-p", app.pid, "--workers", "-d", 600, "--json", "--top", 0)
@@ -66,7 +66,7 @@ RSpec.describe "probescope requests and", :bpf do
     end
   end
 
-  # What `alloc --by-request` says of 75 pages, each of which two clients ask for.
+  # Returns the rows of `alloc --by-request` for 75 pages, which two clients request.
   def alloc_of_pages(env)
     puma = [RbConfig.ruby, "-S", "bundle", "exec", "puma", "-b", "tcp://127.0.0.1:0", "-t", "2:2",
             "-e", "production", "wide.ru"]
@@ -91,13 +91,13 @@ RSpec.describe "probescope requests and", :bpf do
     await("what was asked to be told in #{app}", within: 60) { info.header[:flushes] >= before + 2 }
   end
 
-  # The first one is asked until somebody listens.
+  # The first page is requested until the hooks are in, so it is left out.
   def by_route(rows)
     rows.select { |row| row["route"].to_s.match?(%r{^/page[1-9]}) }.group_by { |row| row["route"] }
   end
 
-  it "a Rails application of 75 pages: alloc --by-request has every row, " \
-     "and the large ones where there is no room for all" do
+  it "a Rails application of 75 pages: alloc --by-request has every row, or the largest rows if " \
+     "its tables are full" do
     Support::Framework.require!(:ruby) { |reason| skip reason }
     whole = alloc_of_pages({})
     expect(whole["lost"]).to include("map_full" => 0, "rows" => 0)
@@ -108,8 +108,8 @@ RSpec.describe "probescope requests and", :bpf do
     expect(part["lost"]).to include("map_full" => 0, "rows" => be_positive)
     expect(part["rows"].size).to be < 15_000
     found = by_route(part["rows"])
-    # Each page has all that it has made, and its largest rows, also one that came when all room was
-    # taken.
+    # Each page has all its allocations, and its largest rows, even if the tables were full when the
+    # row came.
     counts = ->(rows) { rows.sum { |row| row["count"] } }
     wanted = pages.transform_values { |rows| be_within(counts.call(rows) * 0.2).of(counts.call(rows)) }
     expect(found.transform_values(&counts)).to match(wanted)
@@ -121,14 +121,14 @@ RSpec.describe "probescope requests and", :bpf do
       .to include(*pages["/page74/:id"].first(3).map { |row| row.values_at("class", "file", "line") })
   end
 
-  # Servers that do not say which port they took.
+  # Gives a port to servers that do not print theirs.
   def with_port(command)
     port = TCPServer.open("127.0.0.1", 0) { |server| server.addr[1].to_s }
     command = command.map { |word| word == "PORT" ? port : word }
     command.last == "--bind" ? [*command, "http://127.0.0.1:#{port}"] : command
   end
 
-  # A request wakes a VM that sleeps. Those that do so are counted, too: as not found.
+  # A request wakes a sleeping VM. These requests count, too, as "not found".
   def await_counting(app)
     @warm = 0
     app.workers.each do |pid|
@@ -148,7 +148,7 @@ RSpec.describe "probescope requests and", :bpf do
     end
   end
 
-  # Four clients: {[method, route] => [[status, ns], ...]}
+  # Four clients. Returns {[method, route] => [[status, ns], ...]}.
   def load(app, routes, rounds: 12)
     clients = Array.new(4) do |client|
       Thread.new do
@@ -170,7 +170,7 @@ RSpec.describe "probescope requests and", :bpf do
     [method.upcase, code, Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond) - before]
   end
 
-  # A client that is gone when the body comes: the request is over as any other.
+  # Disconnects before the body comes. The request must end like any other.
   def hung_up(app, path)
     uri = URI(app.url)
     before = Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)
@@ -197,8 +197,8 @@ RSpec.describe "probescope requests and", :bpf do
     end
   end
 
-  # Roughly: the client waits for what the application does and for the network, but not until the
-  # server has closed the body.
+  # Approximate, because the client's time includes the application and the network, but not the
+  # server's close of the body.
   def compare_times((_, route), row, times, nap)
     expect(row["p50_ns"]).to be <= times.max
     return unless row["status"] == "2xx" &&

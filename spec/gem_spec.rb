@@ -4,13 +4,13 @@ require "bundler"
 require "open3"
 require_relative "support/libstapsdt"
 
-# Each way in which a user gets the gem, tried for real in a directory of its own.
+# Each way in which a user gets the gem, run in its own directory.
 RSpec.describe "The gem" do
   around { |example| Dir.mktmpdir { |dir| (@dir = dir) && example.run } }
 
   let(:dir) { @dir }
-  # Whether the extension compiles is the question here. Its optimization takes two thirds of the
-  # time.
+  # These specs only check whether the extension compiles. Its optimization would take two thirds of
+  # the time.
   let(:env) do
     Support.plain_env.merge("PATH" => Support::RUBY_PATH, "GEM_HOME" => "#{dir}/gems",
                             "GEM_PATH" => "#{dir}/gems", "BUNDLE_PATH" => nil,
@@ -18,11 +18,11 @@ RSpec.describe "The gem" do
   end
   let(:status) { "require 'probescope/auto'; p Probescope.status.slice(:available, :installed, :reason)" }
 
-  # As Ruby 3.1 and as Ruby 3.4 inspect a Hash.
+  # Matches a Hash as Ruby 3.1 or Ruby 3.4 inspects it.
   def say(facts) = facts.map { |name, value| match(/\b#{name}(=>|: )#{value}\b/) }.reduce(:and)
 
-  # Runs a command in a clean environment and returns its output. Its `ruby` and `bundle` are those
-  # of this Ruby.
+  # Runs a command in a clean environment with the `ruby` and `bundle` of this Ruby. Returns its
+  # output.
   def sh(*command, chdir: dir, with: {})
     out, status = Open3.capture2e(env.merge(with), *command, chdir: chdir, unsetenv_others: true)
     raise "#{command.join(" ")}\n#{out}" unless status.success?
@@ -32,7 +32,7 @@ RSpec.describe "The gem" do
 
   def ruby(*arguments, **options) = sh(RbConfig.ruby, *arguments, **options)
 
-  # What our gem depends on, from Bundler's cache and not from the network, and our gem.
+  # Returns the gem's dependencies, from Bundler's cache without the network, and the gem.
   def build_gems
     ruby "-S", "gem", "build", "-o", "#{dir}/probescope.gem", "probescope.gemspec", chdir: Support::ROOT
     [*dependencies, "#{dir}/probescope.gem"]
@@ -44,7 +44,7 @@ RSpec.describe "The gem" do
     end
   end
 
-  # The files of the gem alone: nothing that happens to lie in the checkout helps.
+  # Copies only the gem's files, because other files of the checkout must not help.
   def unpack(to)
     specification = Dir.chdir(Support::ROOT) { Gem::Specification.load("probescope.gemspec") }
     (specification.files + ["probescope.gemspec"]).each do |path|
@@ -61,13 +61,13 @@ RSpec.describe "The gem" do
     ruby "-S", "bundle", "install", "--local", "--quiet"
   end
 
-  # GIVEN a bundle, WHEN the application requires its gems, THEN the probes are there.
+  # GIVEN a bundle, WHEN the application requires its gems, THEN the probes are installed.
   def required_by_bundler
     ruby "-S", "bundle", "exec", "ruby",
          "-e", "Bundler.require; p Probescope.status.slice(:available, :installed, :reason)"
   end
 
-  it "builds, and installs with its extension and its command; then RUBYOPT loads it" do
+  it "builds and installs with its extension and its command, and RUBYOPT loads it" do
     ruby "-S", "gem", "install", "--no-document", "--local", *build_gems
     expect(ruby("-e", status)).to say(available: true, installed: true)
     expect(sh("#{dir}/gems/bin/probescope", "--help")).to start_with("Usage: probescope")
@@ -79,7 +79,7 @@ RSpec.describe "The gem" do
     expect(Gem.loaded_specs.fetch("probescope").runtime_dependencies).to eq([])
   end
 
-  it "works through Bundler's path: from a compiled checkout" do
+  it "works through Bundler's path:, from a compiled checkout" do
     bundle "path: #{Support::ROOT.inspect}"
     expect(required_by_bundler).to say(installed: true)
   end
@@ -95,8 +95,8 @@ RSpec.describe "The gem" do
     expect(required_by_bundler).to say(installed: true)
   end
 
-  # An application with probes of its own, by a gem that was built on that libstapsdt; returns what
-  # `doctor` of it says.
+  # Runs an application with its own probes and a gem that was built with this libstapsdt. Returns
+  # what `doctor` reports.
   def use_gem_on(prefix, arguments)
     ruby "-S", "gem", "install", "--no-document", "--local", *build_gems, "--", "--with-stapsdt-dir=#{prefix}"
     shop = keep(Support::Child.new(RbConfig.ruby, "-rprobescope",
@@ -112,14 +112,14 @@ RSpec.describe "The gem" do
     sh("#{dir}/gems/bin/probescope doctor || true")[/^.*run-time probes.*$/]
   end
 
-  it "is built on a libstapsdt with --with-stapsdt-dir, and doctor says so", :bpf do
+  it "uses a libstapsdt with --with-stapsdt-dir, and doctor reports it", :bpf do
     Support::LibStapsdt.build
     expect(use_gem_on(Support::LibStapsdt::PREFIX, 12))
       .to end_with("(Probescope::Provider) by #{Support::LibStapsdt::PREFIX}/lib/libstapsdt.so.0")
   end
 
   # See spec/libstapsdt_spec.rb.
-  it "is built on upstream's libstapsdt, and doctor says so", :bpf do
+  it "uses upstream's libstapsdt, and doctor reports it", :bpf do
     upstream =
       "#{ENV["PROBESCOPE_UPSTREAM"] || skip("PROBESCOPE_UPSTREAM leads to no libstapsdt")}/libstapsdt"
     prefix = "#{dir}/upstream"
@@ -133,8 +133,8 @@ RSpec.describe "The gem" do
       .to include("(Probescope::Provider) by #{prefix}/lib/libstapsdt.so.0: #{limits}")
   end
 
-  # GIVEN a checkout, WHEN its command is started without Bundler, THEN it looks for gems where
-  # bin/setup has put them, too.
+  # GIVEN a checkout, WHEN its command is started without Bundler, THEN the command also finds gems
+  # that bin/setup has installed.
   it "has a command that works in a checkout after bin/setup" do
     checkout = unpack("#{dir}/checkout")
     gems = FileUtils.mkdir_p("#{checkout}/vendor/bundle/#{Gem.ruby_engine}/#{Gem.ruby_api_version}").first
@@ -152,7 +152,7 @@ RSpec.describe "The gem" do
     ruby("-rrubygems/ext", "-e", "p Gem::Ext::Builder.const_defined?(:NoMakefileError)") == "true\n"
   end
 
-  # Only these tools are there. make: the variable that names it to RubyGems.
+  # Installs with only these tools in PATH. make: the variable that names make for RubyGems.
   def install_with(*names, make: nil)
     tools = FileUtils.mkdir_p("#{dir}/tools").first
     names.each { |name| File.symlink(tool("sh", "-c", "command -v #{name}").strip, File.join(tools, name)) }
@@ -161,7 +161,7 @@ RSpec.describe "The gem" do
     ruby(*install, *build_gems, with: { "PATH" => tools, "make" => make })
   end
 
-  it "installs as a no-op that says why where there is no compiler" do
+  it "installs as a no-op without a compiler, and gives the reason" do
     expect(install_with(*%w[sh env make rm mkdir install touch]))
       .to match(/\d gems? installed/).and include("`probescope doctor` says")
     expect(ruby("-e", status)).to say(available: false).and include("compiler")
@@ -171,10 +171,10 @@ RSpec.describe "The gem" do
     )
   end
 
-  # GIVEN what a gem that comes compiled has, which is no ext/, WHEN a Ruby loads it that calls the
-  # machine x86_64-linux, as most builds do, or that it has nothing for, THEN it is found, or it
-  # says what to do.
-  it "comes compiled for Rubies of any build, and says which Rubies it has" do
+  # GIVEN a compiled gem, which has no ext/, WHEN a Ruby loads it whose platform is x86_64-linux, as
+  # in most builds, THEN the gem has its library; WHEN the gem has no library for a Ruby, THEN it
+  # reports what to do.
+  it "comes compiled for Rubies of any build, and reports which Rubies it supports" do
     machine = RbConfig::CONFIG["arch"]
     skip "this Ruby calls its machine #{machine}" unless machine.end_with?("-linux-gnu")
     FileUtils.cp_r("#{Support::ROOT}/lib", dir)
@@ -187,7 +187,7 @@ RSpec.describe "The gem" do
     expect(told).to match(/\Afalse\n.* not built for this Ruby \(\S+-linux-musl\), #{has}; .* builds it$/)
   end
 
-  # Runs extconf.rb in its folder, as RubyGems does. setup: Ruby that comes before it.
+  # Runs extconf.rb in its folder, as RubyGems does. setup: Ruby code that runs before.
   def extconf(checkout, setup = "", **options)
     ruby("-rrbconfig", "-e", "#{setup}; load 'extconf.rb'", chdir: "#{checkout}/ext/probescope", **options)
   end
@@ -195,17 +195,17 @@ RSpec.describe "The gem" do
   let(:no_tools) { { "PATH" => FileUtils.mkdir_p("#{dir}/no-tools").first, "make" => nil } }
   let(:musl) { "RbConfig::CONFIG['host_os'] = 'linux-musl'" }
 
-  it "gives up on musl, where nobody has run it" do
+  it "installs without probes on musl, which is untested" do
     checkout = unpack("#{dir}/checkout")
     expect(extconf(checkout, musl)).to eq("probescope: the C library is musl, and nobody has run probes on " \
                                           "it: installing without probes\n")
     expect(File.read("#{checkout}/ext/probescope/Makefile")).to include("all install")
   end
 
-  # GIVEN a RubyGems that runs make only where there is a Makefile, WHEN there is no make, THEN
-  # extconf.rb succeeds and leaves no Makefile; AND with an earlier one it fails in one line,
+  # GIVEN a RubyGems that runs make only if there is a Makefile, WHEN there is no make, THEN
+  # extconf.rb succeeds and leaves no Makefile. With an earlier RubyGems it fails with one line,
   # whatever else is missing.
-  it "wants no make for a no-op from RubyGems 4.0 on" do
+  it "needs no make for a no-op from RubyGems 4.0 on" do
     checkout = unpack("#{dir}/checkout")
     later =
       "require 'rubygems/ext'; Gem::Ext::Builder.const_set(:NoMakefileError, Class.new(Gem::InstallError))"
@@ -218,7 +218,7 @@ RSpec.describe "The gem" do
     expect(File.read("#{checkout}/lib/probescope/unavailable.txt")).to include("musl")
   end
 
-  it "says what is missing where there is no make, without which RubyGems before 4.0 installs no extension" do
+  it "reports the missing make, without which RubyGems before 4.0 installs no extension" do
     if newer_rubygems?
       expect(install_with("sh", "env", "gcc")).to match(/\d gems? installed/)
       expect(ruby("-e", status)).to say(available: false).and include("apt install ruby-dev gcc make")
@@ -230,12 +230,12 @@ RSpec.describe "The gem" do
     end
   end
 
-  it "installs as a no-op by make=true where there is neither make nor a compiler" do
+  it "installs as a no-op with make=true without make and a compiler" do
     expect(install_with("sh", "env", make: "/bin/true")).to match(/\d gems? installed/)
     expect(ruby("-e", status)).to say(available: false).and include("compiler")
   end
 
-  it "says where Bundler's path: leads to a checkout that nobody has compiled" do
+  it "reports a checkout in Bundler's path: that was not compiled" do
     checkout = unpack("#{dir}/checkout")
     FileUtils.touch("#{checkout}/Rakefile")
     bundle "path: #{checkout.inspect}"

@@ -8,8 +8,9 @@ require_relative "../rakelib/commands_page"
 require_relative "../rakelib/program_generator"
 require_relative "../rakelib/schema_generator"
 
-RSpec.describe "What is generated from providers" do
-  # GIVEN the definitions alone, WHEN it is generated again, THEN it is what the repository holds.
+RSpec.describe "The files generated from providers" do
+  # GIVEN the definitions, WHEN the file is generated again, THEN it equals the file in the
+  # repository.
   [AbiGenerator, InfoGenerator, HostsGenerator, AnswerGenerator].each do |generator|
     fresh = generator.new(File.read(File.join(Support::ROOT, generator::SOURCE)))
     generator::OUTPUTS.each do |path, method|
@@ -33,12 +34,12 @@ RSpec.describe "What is generated from providers" do
     end
   end
 
-  it "is every program: each has a template, and the edit belongs there" do
+  it "include every program: each has a template" do
     made = Dir.chdir(Support::ROOT) { Dir["providers/*.bt"] }
     expect(made).to match_array(programs.outputs.keys)
   end
 
-  it "names each argument and field in templates, and has no arg2 and no offset there" do
+  it "have templates that use names for arguments and fields, without arg2 and offsets" do
     literal = Dir[File.join(Support::ROOT, "providers/**/*.erb")].flat_map do |path|
       File.readlines(path).each_with_index.filter_map do |line, i|
         "#{path}:#{i + 1}: #{line}" if line.match?(/\barg\d/)
@@ -52,7 +53,7 @@ RSpec.describe "What is generated from providers" do
       "usdt:$1:probescope:#{probe}\n/@on[pid] && args.line > 0/\n{\n  #{body};\n}\n"
     end
 
-    it "has arguments by their place and fields by their offset" do
+    it "turns arguments into positions and fields into offsets" do
       expect(
         programs.resolve(block["@a[str(args.type, 64)] = sum(args.raised) + args.depth_sum; $p = args.path"])
       )
@@ -67,7 +68,7 @@ RSpec.describe "What is generated from providers" do
       end
     end
 
-    it "fails with a probe that there is not, and with a field outside of a probe" do
+    it "fails with an unknown probe, and with a field outside a probe" do
       expect { programs.resolve(block["1", "exception__stat"]) }
         .to raise_error(ProgramGenerator::Error, /no probe exception__stat$/)
       expect { programs.resolve("#{block["1"]}END\n{\n  print(args.line);\n}\n") }
@@ -75,7 +76,7 @@ RSpec.describe "What is generated from providers" do
     end
   end
 
-  it "takes no field of probescope_info that would move others, or that C would put elsewhere" do
+  it "reject a field of probescope_info that would move others, or that C would place elsewhere" do
     info = File.read(File.join(Support::ROOT, InfoGenerator::SOURCE))
     longer = info.sub("type: text 16, at: 32", "type: text 24, at: 32")
     expect { InfoGenerator.new(longer) }
@@ -85,18 +86,18 @@ RSpec.describe "What is generated from providers" do
       .to raise_error(/C adds bytes at the end of a row of probe, where the last field ends at 172/)
   end
 
-  it "keeps probescope_info well within what a host believes" do
+  it "keep probescope_info well below the limits of the hosts" do
     %w[abi host/bounds host/info_layout].each { |name| require_relative "../lib/probescope/#{name}" }
     expect(Probescope::ABI::PROBES.size * 2).to be < Probescope::Host::Bounds::INFO_PROBES
     expect(Probescope::Host::InfoLayout::PROBE.values.last.first * 2)
       .to be < Probescope::Host::Bounds::INFO_ROW_BYTES
   end
 
-  it "#{CommandsPage::PATH}, from what --help says, is up to date (rake generate)" do
+  it "#{CommandsPage::PATH}, from the output of --help, is up to date (rake generate)" do
     expect(File.read(File.join(Support::ROOT, CommandsPage::PATH))).to eq(CommandsPage.text)
   end
 
-  it "keeps every probe readable on every bpftrace: six arguments at most" do
+  it "keep every probe readable in every bpftrace: six arguments at most" do
     require_relative "../lib/probescope/abi"
     Probescope::ABI::PROBES.each_value { |probe| expect(probe[:args].size).to be <= 5 }
   end

@@ -2,14 +2,15 @@
 
 require "support/idle_instructions"
 
-# Idle means idle, in instructions and not in nanoseconds. `bench/idle.rb` prints the figures.
+# The cost without a tracer, in instructions instead of nanoseconds. `bench/idle.rb` prints the
+# figures.
 RSpec.describe "A process that nobody traces" do
   before { skip "valgrind is not installed" unless system("sh", "-c", "command -v valgrind >/dev/null") }
 
   Support::IdleInstructions::WORKS.each do |what, work|
     it "spends no more instructions on #{what} with the library loaded" do
-      # Addresses decide how far Ruby's own tables probe, so now and then two runs of the same
-      # program differ by more.
+      # Addresses change how many slots Ruby searches in its own hash tables, so two runs of the
+      # same program sometimes differ by more.
       attempts do
         plain, loaded = [false, true].map { |with| Support::IdleInstructions.of(work, loaded: with) }
         expect(loaded).to be <= plain * 1.001

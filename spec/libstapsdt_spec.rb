@@ -3,7 +3,7 @@
 require_relative "support/libstapsdt"
 require_relative "support/own_probes"
 
-# Programs made for libstapsdt, on ours, with the real bpftrace.
+# Programs written for libstapsdt, with this project's library and a real bpftrace.
 RSpec.describe "libstapsdt.so" do
   include_context "with probes of their own"
 
@@ -16,12 +16,12 @@ RSpec.describe "libstapsdt.so" do
   def path_of(process) = process.await_line(/^ready (\d+) (\S+)$/)[2]
   def files = Dir.children("#{directory}/probescope")
 
-  # What one tracer printed until it ended by itself.
+  # Returns the output of a tracer that ends by itself.
   def traced(source, pid: nil)
     tracer(source, pid: pid).tap { |one| one.wait(within: 60) }.out
   end
 
-  it "exports libstapsdt's functions and what is beyond them, and nothing else" do
+  it "exports libstapsdt's functions and the documented additions, and nothing else" do
     Support::LibStapsdt.build
     symbols = tool("nm", "-D", "--defined-only", "#{Support::LibStapsdt::PREFIX}/lib/libstapsdt.so.0")
     expect(symbols.lines.map { |line| line.split.last })
@@ -32,7 +32,7 @@ RSpec.describe "libstapsdt.so" do
       .to include("soname: [libstapsdt.so.0]")
   end
 
-  # Sizes, places and numbers of a 64-bit ABI.
+  # Sizes, offsets and numbers of a 64-bit ABI.
   def layout(member_errno)
     <<~C
       #include <stddef.h>
@@ -58,7 +58,7 @@ RSpec.describe "libstapsdt.so" do
     C
   end
 
-  it "has the structs and constants of libstapsdt, also where errno is a macro, and in C++" do
+  it "has the structs and constants of libstapsdt, also if errno is a macro, and in C++" do
     source = File.join(directory, "layout.c")
     File.write(source, <<~C)
       #include <errno.h>
@@ -74,7 +74,7 @@ RSpec.describe "libstapsdt.so" do
          source)
   end
 
-  it "passes every kind of argument to bpftrace, which finds the probes by -p", :bpf do
+  it "passes every kind of argument to bpftrace, which finds the probes with -p", :bpf do
     process = shop("file")
     path = path_of(process)
     expect(path).to start_with("#{directory}/probescope/shop-").and end_with(".so")
@@ -107,8 +107,8 @@ RSpec.describe "libstapsdt.so" do
       .to include((100..111).to_a.join(" "))
   end
 
-  it "is reached by path in every process that defines the same, in later ones and in children; " \
-     "a child outlives its parent", :bpf do
+  it "fires by path in every process that defines the same provider, in later ones and in " \
+     "children; a child continues after its parent", :bpf do
     first = shop("file")
     path = path_of(first)
     one = tracer("usdt:#{path}:shop:Class.method-1+2 { printf(\"from %d\\n\", arg0); }")
@@ -124,7 +124,7 @@ RSpec.describe "libstapsdt.so" do
     await("no file any more") { files.empty? }
   end
 
-  it "can be unloaded and loaded again while a tracer listens", :bpf do
+  it "can be unloaded and loaded again under a tracer", :bpf do
     process = shop("file")
     path_of(process)
     source = "usdt:*:shop:Class.method-1+2 { printf(\"from %d\\n\", arg0); }"
@@ -144,7 +144,7 @@ RSpec.describe "libstapsdt.so" do
     expect(process.wait.exitstatus).to eq(0)
   end
 
-  it "sweeps what a killed process left when the next one loads" do
+  it "deletes a killed process's files when the next one loads" do
     killed = shop("file", "killed")
     path_of(killed)
     killed.stop(:KILL)
@@ -168,7 +168,7 @@ RSpec.describe "libstapsdt.so" do
   it "is recorded by perf, which raises the semaphore and reads the arguments", :bpf do
     skip "perf is not installed" unless installed?("perf", "--version")
     event = "sdt_perf#{Process.pid}:plain"
-    # perf's parser takes no name with . - or +, and then none of the file
+    # perf's parser rejects a name with . - or +, and then every name in the file.
     process = shop("file", "perf#{Process.pid}", "plain")
     perf = ["perf", "--buildid-dir", "#{directory}/perf"]
     tool(*perf, "buildid-cache", "--add", path_of(process))
@@ -177,9 +177,9 @@ RSpec.describe "libstapsdt.so" do
     data = "#{directory}/perf.data"
     record = child(*perf, "record", "--no-buffering", "-o", data, "-e", event, "-p", process.pid.to_s,
                    env: ENV.to_h)
-    await_enabled(process, 1, within: 60) # the kernel has tracers wait for one another
+    await_enabled(process, 1, within: 60) # tracers wait for each other in the kernel
     head = File.size(data)
-    # What perf writes of the process before it begins to record is less than that.
+    # perf writes less than this about the process before it begins to record.
     await("samples in #{data}", within: 60) { File.size(data) > head + 65_536 }
     record.stop(:INT)
     expect(tool("perf", "script", "-i", data)).to match(/#{event}: .* arg1=#{process.pid}$/)
@@ -188,7 +188,7 @@ RSpec.describe "libstapsdt.so" do
     installed?(*perf, "probe", "-d", event) if perf
   end
 
-  # Its BPF programs want the kernel's headers; what finds, reads and raises the probes does not.
+  # bcc's BPF programs need the kernel's headers. Finding, reading and raising the probes does not.
   it "is found, read and raised by bcc" do
     python = "/usr/bin/python3"
     skip "bcc is not installed" unless installed?(python, "-c", "from bcc import USDT")
@@ -217,8 +217,8 @@ RSpec.describe "libstapsdt.so" do
     end
   end
 
-  # Through ctypes, whose calls leave out what a C compiler says of the arguments.
-  it "serves a wrapper that calls it without its header", :bpf do
+  # ctypes calls the functions without the argument types of the header.
+  it "works with a wrapper that calls it without its header", :bpf do
     script = <<~PYTHON
       import ctypes, time
       lib = ctypes.CDLL("#{Support::LibStapsdt::PREFIX}/lib/libstapsdt.so")
@@ -244,7 +244,7 @@ RSpec.describe "libstapsdt.so" do
     expect(process.wait.exitstatus).to eq(0)
   end
 
-  # What upstream shows in its README and documentation, and the Python wrapper, as they are:
+  # The examples in the README and the documentation of upstream, and the Python wrapper, unchanged:
   #   git clone https://github.com/linux-usdt/libstapsdt DIR/libstapsdt
   #   git clone https://github.com/linux-usdt/python-stapsdt DIR/python-stapsdt
   #   PROBESCOPE_UPSTREAM=DIR bundle exec rspec spec/libstapsdt_spec.rb
@@ -254,9 +254,9 @@ RSpec.describe "libstapsdt.so" do
         skip("PROBESCOPE_UPSTREAM leads to no checkouts of libstapsdt and python-stapsdt")
     end
 
-    # What a program can do in the wrong order, and what it can see of the structs. Of what makes
-    # upstream crash ours says that it is wrong.
-    it "has the same layout, and does the same when it is called in an odd order" do
+    # Checks calls in a wrong order, and the fields of the structs. Where upstream crashes, this
+    # library returns an error.
+    it "has the same layout, and gives the same results for calls in an odd order" do
       own = Support::LibStapsdt.compile("spec/support/odd_calls.c")
       of_upstream = ["-I#{upstream}/libstapsdt/src", "#{upstream}/libstapsdt/out/libstapsdt.so.0",
                      "-Wl,-rpath,#{upstream}/libstapsdt/out"]

@@ -2,17 +2,17 @@
 
 require "yaml"
 
-# What any tracer finds in the library, read back with binutils.
+# The notes in the library, as any tracer reads them, read with binutils.
 RSpec.describe "The notes of the extension" do
   definition = YAML.safe_load_file(File.join(Support::ROOT, "providers/probescope.yml"), aliases: true)
   let(:notes) { stapsdt_notes(Support::LIBRARY) }
 
-  it "are one for each probe of the definition, in the right provider" do
+  it "have one note for each probe of the definition, in the right provider" do
     expect(notes.map(&:name)).to match_array(definition["probes"].map { |probe| probe["name"] })
     expect(notes.map(&:provider).uniq).to eq([definition["provider"]])
   end
 
-  it "place every argument in a register of the calling convention, 8 bytes unsigned" do
+  it "have every argument in a register of the calling convention, 8 bytes unsigned" do
     known = { "x86_64" => %w[%rdi %rsi %rdx %rcx %r8 %r9], "aarch64" => %w[x0 x1 x2 x3 x4 x5] }
     registers = known.fetch(RbConfig::CONFIG["host_cpu"])
     definition["probes"].each do |probe|
@@ -23,7 +23,7 @@ RSpec.describe "The notes of the extension" do
     end
   end
 
-  it "give each probe a semaphore of its own, two bytes in a writable segment of the file" do
+  it "have a separate semaphore for each probe, two bytes in a writable segment of the file" do
     expect(notes.map(&:semaphore).uniq.size).to eq(notes.size)
     segments = tool("readelf", "-lW", Support::LIBRARY).scan(/LOAD\s+\S+\s+(\S+)\s+\S+\s+(\S+)\s+\S+\s+RW/)
     writable = segments.map { |start, size| start.hex...(start.hex + size.hex) }
@@ -32,9 +32,9 @@ RSpec.describe "The notes of the extension" do
     end
   end
 
-  # A kernel that turns a nop5 into a call kills the children of a traced process:
+  # A kernel that replaces a nop5 with a call kills the children of a traced process:
   # docs/decisions/031-one-nop.md
-  it "point at a one-byte nop, which no five-byte one follows",
+  it "point at a one-byte nop without a five-byte nop after it",
      if: RbConfig::CONFIG["host_cpu"] == "x86_64" do
     code = File.binread(Support::LIBRARY)
     segments = tool("readelf", "-lW", Support::LIBRARY).scan(/LOAD\s+(\S+)\s+(\S+)\s+\S+\s+(\S+)/)

@@ -5,8 +5,8 @@ require "open3"
 require "support/host_helpers"
 require "probescope/host/tool"
 
-# The package of Debian, over this system in mounts of their own, with a user who has its rule of
-# sudo and nothing else.
+# Debian's package, installed over this system in a separate mount namespace, with a user who has
+# only its sudo rule.
 RSpec.describe "The package whose helper is root's", :bpf do
   missing = %w[sudo dpkg-deb visudo useradd].reject do |name|
     Probescope::Host::Tool::FOLDERS.any? { |one| File.exist?("#{one}/#{name}") }
@@ -47,12 +47,13 @@ RSpec.describe "The package whose helper is root's", :bpf do
     @system.await_line(/\Aready/)
   end
 
-  # Runs as the user, or as root. Returns [status, stdout, stderr].
+  # Runs a command as the user, or as root. Returns [status, stdout, stderr].
   def run(*words, user: "tracer", env: {})
     become = user ? %W[setpriv --reuid=#{user} --regid=#{user} --init-groups] : []
     environment = {"PATH" => "/usr/sbin:/usr/bin:/sbin:/bin", "LANG" => "C.UTF-8", "HOME" => "/var/tracer",
                    **env}
-    # Its root, because in a chroot that of the mounts is another one.
+    # nsenter also needs --root, because in a chroot the root of that mount namespace is another
+    # one.
     inside = %W[nsenter --mount=/proc/#{@system.pid}/ns/mnt --root=/proc/#{@system.pid}/root]
     home = user == "daemon" ? "/" : "/var/tracer"
     child = keep(Support::Child.new(*inside, *become, "env", "-C", home,
@@ -92,7 +93,7 @@ RSpec.describe "The package whose helper is root's", :bpf do
     end
   end
 
-  # sudo knows the file by its number, and runs what the rule names.
+  # sudo compares the inode number, and then runs the path of the rule.
   it "runs the helper, whatever becomes of a link that leads to it" do
     swap = <<~SH
       cp /usr/bin/id other
@@ -111,8 +112,8 @@ RSpec.describe "The package whose helper is root's", :bpf do
                "!", "-type", "l")[1]).to be_empty
   end
 
-  # GIVEN files that Ruby and shells would load by the environment or the current folder, THEN root
-  # loads none of them.
+  # GIVEN files that Ruby and shells would load through the environment or the current folder, THEN
+  # root loads none of them.
   it "loads nothing that the user's environment names, not even where a rule lets it through" do
     script = <<~SH
       mkdir -p evil/rubygems evil/lib/probescope/host gems
@@ -136,7 +137,7 @@ RSpec.describe "The package whose helper is root's", :bpf do
     in_evil = "cd /var/tracer/evil && #{orders}"
     expect(run("sh", "-c", "#{in_evil} sudo -n /usr/lib/probescope/helper", env: evil)[1])
       .to include('"complaint":null')
-    # As root, where all of it arrives.
+    # As root the whole environment arrives.
     expect(run("sh", "-c", "#{in_evil} /usr/lib/probescope/helper", user: nil, env: evil.except("ENV"))[1])
       .to include('"complaint":null')
     found = run("find", "/var/tracer", "-name", "loaded-*", "-user", "root")[1]
@@ -157,7 +158,7 @@ RSpec.describe "The package whose helper is root's", :bpf do
     expect(tracers_of(process.pid)).to be_empty
   end
 
-  it "is refused to who is not in the group, who is told what to do" do
+  it "is refused to a user outside the group, with a next step" do
     process = host_target
     status, out, err = run("/usr/bin/probescope", "hot", "-p", process.pid, "-d", 1, user: "daemon")
     expect([status, out]).to eq([1, ""])

@@ -2,7 +2,7 @@
 
 require "open3"
 
-# Nobody needs our command: every tool that knows USDT sees the probes.
+# The command is not required: every tool that supports USDT sees the probes.
 RSpec.describe "Plain tools" do
   let(:deepstack) { target("examples/deepstack.rb").ready }
 
@@ -28,7 +28,7 @@ RSpec.describe "Plain tools" do
     expect(printed[/: (\d+)$/, 1].to_i).to be >= 10_000
   end
 
-  it "bpftrace reads what stands behind arg5, at the documented offset", :bpf do
+  it "bpftrace reads the struct behind arg5, at the documented offset", :bpf do
     fields = "str(*(uint64*)(arg5+8), 64), str(*(uint64*)arg5, 64), arg3"
     program = "usdt:*:probescope:exception__raise { printf(\"%s|%s|%d\\n\", #{fields}); exit(); }"
     line = tracer(program, pid: deepstack.pid).await_line(/\|/).string

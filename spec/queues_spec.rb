@@ -3,9 +3,9 @@
 require "spec_helper"
 require "support/redis"
 
-# Jobs of real queues: spec/queues. `requests` counts the tries that the jobs count themselves and
-# that the queue has counted, and `exceptions --by-request` what they have raised. bin/test
-# frameworks; ten seconds each.
+# Jobs of real queues: spec/queues. `requests` must have the tries that the jobs and the queue
+# count, and `exceptions --by-request` the exceptions that the jobs count. bin/test frameworks runs
+# this; each example takes ten seconds.
 RSpec.describe "probescope and jobs of", :bpf do
   directory = File.join(Support::ROOT, "spec/queues")
   bundled = [RbConfig.ruby, "-S", "bundle", "exec"]
@@ -31,8 +31,8 @@ RSpec.describe "probescope and jobs of", :bpf do
     Dir["/proc/#{pid}/task/*/children"].flat_map { |path| File.read(path).split.map(&:to_i) }
   end
 
-  # What the commands say of the jobs that the block has run, in processes with this library:
-  # {"Report 200" => 12}, {"JOB Report" => 66}
+  # Runs the block under the commands, in processes with this library. Returns what they report of
+  # its jobs: {"Report 200" => 12}, {"JOB Report" => 66}.
   def told(process, pids, library, error)
     commands = [%w[requests], %w[exceptions --by-request]].map do |command|
       probescope_start(*command, "-p", process.pid, "--workers", "-d", 600, "--json", "--top", 0)
@@ -69,7 +69,7 @@ RSpec.describe "probescope and jobs of", :bpf do
     end
   end
 
-  it "Sidekiq, also ActiveJob's: failures, retries, deaths, jobs within jobs and jobs that they ask for" do
+  it "Sidekiq, also ActiveJob's: failures, retries, dead jobs, nested jobs and jobs that they enqueue" do
     need_gems
     need("Redis", Support::Redis.path)
     redis = {"REDIS_URL" => keep(Support::Redis.new).url}
@@ -81,7 +81,7 @@ RSpec.describe "probescope and jobs of", :bpf do
     worker = run(*bundled, "sidekiq", "-r", "./shop.rb", "-c", "4", "-q", "mails", "-q", "default",
                  env: redis)
     await("sidekiq", within: 60) { Support::Info.of(worker.pid, Support::LIBRARY) && worker.alive? }
-    shop.call("enqueue") # what they load at first
+    shop.call("enqueue") # the first run loads code
     shop.call("settle", "102")
     _, tries, raised, requests = told(worker, [worker.pid], Support::LIBRARY, "ArgumentError") do
       shop.call("enqueue")
@@ -94,14 +94,14 @@ RSpec.describe "probescope and jobs of", :bpf do
     expect(tries).to eq("Report 200" => 12, "Receipt 200" => 6, "Label 200" => 12, "Fails 500" => 24,
                         "Dead 500" => 12, "Mailer 500" => 24, "Mailer 200" => 12)
     expect(raised).to eq(named(halves.call(counted["raised"])))
-    # Of its own count: a try of ActiveJob's that ActiveJob handles is a good one to Sidekiq, and
-    # Label is no job of Sidekiq's.
+    # Sidekiq's own count: a try that ActiveJob handles is a success for Sidekiq, and Label is not a
+    # job of Sidekiq.
     expect(counted.values_at("processed", "failed", "dead"))
       .to eq([2 * (tries.values.sum - 12), 2 * 36, 2 * 24])
     expect(requests.map { |row| row["method"] }.uniq).to eq(["JOB"])
   end
 
-  it "ActiveJob, by its own adapters: at once, within a request, and on threads" do
+  it "ActiveJob with its own adapters: at once, within a request, and on threads" do
     need_gems
     process = run(*bundled, "ruby", "inline.rb", stdin: true)
     process.await_line(/^ready$/, within: 60)
@@ -115,12 +115,12 @@ RSpec.describe "probescope and jobs of", :bpf do
     expect(raised).to eq(counted["raised"])
   end
 
-  # Debian's packages for Debian's Python, where no other has them.
+  # Debian's packages are for Debian's Python, if no other Python has them.
   python = [Support::Python.interpreter, "/usr/bin/python3"].uniq.find do |path|
     system(Support.plain_env, path, "-c", "import celery, redis", unsetenv_others: true, err: File::NULL)
   end
   {"processes" => %w[--pool prefork -c 2], "threads" => %w[--pool threads -c 4]}.each do |pool, options|
-    it "Celery, in #{pool}: failures, retries, tasks within tasks and tasks that they ask for" do
+    it "Celery, in #{pool}: failures, retries, nested tasks and tasks that they start" do
       need("Redis", Support::Redis.path)
       need("celery and redis for Python", python)
       env = {"REDIS_URL" => keep(Support::Redis.new).url, **Support::Python.env(loaded: false)}
@@ -141,7 +141,7 @@ RSpec.describe "probescope and jobs of", :bpf do
                           "shop.fails 500" => 12, "shop.retries 500" => 24, "shop.retries 200" => 12,
                           "shop.ignores 200" => 12)
       expect(raised).to eq(named(halves.call(counted["raised"])))
-      # It counts what it has received: not what runs at once.
+      # Celery counts received tasks, not tasks that run at once.
       told_of = tries.group_by { |name, _| name.split.first }
                      .transform_values { |rows| rows.sum(&:last) }.except("shop.label")
       expect(halves.call(counted["totals"])).to eq(told_of)

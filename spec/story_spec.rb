@@ -1,12 +1,12 @@
 # frozen_string_literal: true
 
-# The story of 2007, end to end, in each language: the command's answer about the two examples, held
-# against a truth that does not come from the command: a differential run, and the program's own
+# The whole story of 2007, in each language. The command's answers about the two examples are
+# compared with figures that do not come from the command: a differential run, and the program's own
 # clock for each method.
 RSpec.shared_examples "the story" do |language|
   deepstack, hotfuncs = %w[deepstack hotfuncs].map { |name| "examples/#{name}#{language.fetch(:suffix)}" }
 
-  # The rows that the command tells of a process.
+  # Returns the rows of the command for a process.
   def answer(command, target, *options)
     skip_unless_served(target, { "exceptions" => "backtrace__done", "hot" => "sample__stats" }.fetch(command))
     result = probescope_start(command, "-p", target.pid, "--json", *options)
@@ -15,8 +15,8 @@ RSpec.shared_examples "the story" do |language|
     JSON.parse(result.out).fetch("rows")
   end
 
-  # What deepstack --differential counts while a block runs: CPU seconds of the turns with and
-  # without backtraces, for a document.
+  # Returns the counts of deepstack --differential during the block: CPU seconds a document, for
+  # turns with and without backtraces.
   def seconds_a_document(program)
     first = program.counters
     yield
@@ -25,10 +25,10 @@ RSpec.shared_examples "the story" do |language|
     kinds.map { |seconds| seconds / documents * 2 }
   end
 
-  # [[as the command says, in truth], ...]: the shares of a program's CPU that backtraces take. The
-  # truth is what a turn saves while no tracer is there, of the CPU that the program takes while one
-  # is (decision 028). A machine's speed changes from one second to the next, so it is one process,
-  # with and without a tracer in turns.
+  # Returns [[share by the command, true share], ...] of backtraces in a program's CPU. The true
+  # share is what a turn without backtraces saves while there is no tracer, divided by the program's
+  # CPU under the tracer (decision 028). A machine's speed changes from second to second, so both
+  # are measured in one process, in turns.
   def shares(program, rounds)
     Array.new(rounds) do
       full, empty = seconds_a_document(program) { sleep 2 }
@@ -41,7 +41,7 @@ RSpec.shared_examples "the story" do |language|
     end
   end
 
-  it "names the line of deepstack that burns the CPU" do
+  it "has the line of deepstack that uses the CPU in its first row" do
     lines = File.readlines(File.join(Support::ROOT, deepstack))
     line = ->(text) { lines.rindex { |one| one.include?(text) } + 1 }
     costly = language.fetch(:costly)
@@ -54,8 +54,7 @@ RSpec.shared_examples "the story" do |language|
     expect(row["formatted_at"]).to match(asked) if asked
   end
 
-  it "knows the share of its CPU that this takes within #{language.fetch(:share_percent)} % of the " \
-     "differential truth" do
+  it "has the line's share of the CPU within #{language.fetch(:share_percent)} % of the differential truth" do
     attempts do
       said, truth = shares(target(deepstack, "--differential").ready, 6).transpose.map do |each|
         each.sum / each.size
@@ -67,8 +66,8 @@ RSpec.shared_examples "the story" do |language|
   it "puts the CRC32 of hotfuncs first, its self share within #{(language.fetch(:points) * 100).round} " \
      "points of the program's own clock" do
     attempts do
-      # Chance alone takes 5 points of 500 samples in one run of fifty, of 1,000 in one of 2,000. On
-      # a busy machine samples are fewer.
+      # By chance alone, 500 samples are off by 5 points in one run of fifty, and 1,000 samples in
+      # one of 2,000. A busy machine gives fewer samples.
       traced = target(hotfuncs).ready
       rows = sampled(1_000, [20, 60]) { |seconds| answer("hot", traced, "-d", seconds) }
       traced.stop(:INT)
@@ -81,7 +80,7 @@ RSpec.shared_examples "the story" do |language|
     end
   end
 
-  it "finds nothing costly once both are fixed" do
+  it "has no costly rows when both are fixed" do
     fixed = target(deepstack, "--fixed").ready
     expect(probescope("exceptions", "-p", fixed.pid, "-d", 1, "--json").json.fetch("rows")).to eq([])
     fixed.stop(:INT)
@@ -95,8 +94,8 @@ end
 
 RSpec.describe "The story", :bpf do
   describe "in Ruby" do
-    # Ruby 3.2 is not as near as the others: 0.78 of the differential share, and 6 points over the
-    # clock, were measured there once (Ubuntu 24.04), for a reason that is not known yet.
+    # Ruby 3.2 is less exact than the others: 0.78 of the differential share, and 6 points above the
+    # clock, were measured there once (Ubuntu 24.04), for an unknown reason.
     ruby32 = RUBY_VERSION.start_with?("3.2.")
     it_behaves_like "the story",
                     suffix: ".rb", share_percent: ruby32 ? 35 : 15, points: ruby32 ? 0.1 : 0.05,

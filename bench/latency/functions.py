@@ -1,4 +1,4 @@
-"""For bench/latency.rb: as bench/latency/methods.rb. The wrapper in C is functools.partial."""
+"""For bench/latency.rb: like bench/latency/methods.rb, with functools.partial as wrapper in C."""
 
 import functools
 import sys

@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
-# For bench/latency.rb: prints ns of a call of a plain method, of one with a latency probe and of
-# one behind a wrapper in C, while nobody listens; then, for each line on stdin, of the first two
-# while somebody does. Medians of short turns.
+# For bench/latency.rb: prints the ns of a call of a plain method, of a method with a latency probe,
+# and of one behind a wrapper in C, without a tracer. For each line on stdin it prints the first two
+# again, under a tracer. Each is the median of short turns.
 require "probescope"
 require "super"
 require_relative "../statistics"
@@ -53,10 +53,10 @@ def figures(*ways)
 end
 
 $stdout.sync = true
-figures(:plain, :traced, :wrapped) # a JIT compiles meanwhile
+figures(:plain, :traced, :wrapped) # gives a JIT time to compile
 puts "idle #{figures(:plain, :traced, :wrapped)}"
 while (line = $stdin.gets)
   sleep 0.01 until Probescope::Latency.probes.fetch(NAME)[:listened] == (line == "attached\n")
-  3.times { figures(:plain, :traced) } if line == "detached\n" # it compiles again
+  3.times { figures(:plain, :traced) } if line == "detached\n" # the JIT compiles again
   puts "#{line.chomp} #{figures(:plain, :traced)}"
 end

@@ -1,6 +1,6 @@
 /*
- * For bench/latency.rb: the thinnest wrapper of a method that C allows, in a module that is
- * prepended to its class.
+ * For bench/latency.rb: the smallest possible wrapper of a method in C, in a module that is
+ * prepended to the method's class.
  */
 #include <ruby/ruby.h>
 

@@ -1,4 +1,4 @@
-"""What bench/looking.rb traces: the twin of subject.rb, which describes it."""
+"""The program that bench/looking.rb traces. subject.rb is the Ruby version and describes it."""
 
 import signal
 import sys

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# What bench/looking.rb traces: one kind of work without end. On SIGUSR1 it prints how many units it
-# has done and its CPU seconds.
+# The program that bench/looking.rb traces. It does one kind of work without end. On SIGUSR1 it
+# prints the number of units so far and its CPU seconds.
 class Subject
   def empty; end
   def raise_at(depth) = depth.zero? ? raise(ArgumentError, "x") : raise_at(depth - 1)

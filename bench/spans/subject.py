@@ -1,5 +1,5 @@
-"""The process that bench/spans.rb measures, in Python. It takes one command a line and answers with
-one: "ns FIGURE" for a measure, of this thread's CPU, or "ok".
+"""The process that bench/spans.rb measures, in Python. It reads one command a line and answers with
+one line: "ns FIGURE" for a measurement, in ns of this thread's CPU, or "ok".
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import probescope.otel
 from opentelemetry import context, trace
 from opentelemetry.sdk.trace import TracerProvider
 
-NESTED = 100  # calls within each other, all of which are slow
+NESTED = 100  # nested calls, all of them slow
 SLEEP = 0.0015  # longer than the threshold of function__slow1ms
 BATCHES = 12
 
@@ -34,7 +34,7 @@ def slow():
 
 
 def change():
-    """One change of the current span: to attach, to detach."""
+    """One change of the current span: attach and detach."""
     current = context.get_current()
 
     def some():
@@ -58,7 +58,7 @@ def switch():
 
 
 def least(some, count):
-    """ns of one, as a quarter of the batches had it at most."""
+    """Returns the ns of one; the fastest quarter of the batches was below it."""
     batches = []
     for _ in range(BATCHES):
         began = time.thread_time_ns()

@@ -3,10 +3,10 @@
 require "opentelemetry-sdk"
 require "probescope/opentelemetry"
 
-# The process that bench/spans.rb measures, in Ruby. It takes one command a line and answers with
-# one: "ns FIGURE" for a measure, of this thread's CPU, or "ok".
+# The process that bench/spans.rb measures, in Ruby. It reads one command a line and answers with
+# one line: "ns FIGURE" for a measurement, in ns of this thread's CPU, or "ok".
 module Subject
-  # Calls within each other, all of which are slow.
+  # Nested calls, all of them slow.
   NESTED = 100
   # Longer than the threshold of function__slow1ms.
   SLEEP = 0.0015
@@ -19,7 +19,7 @@ module Subject
   # One slow call.
   def slow = least(5 * NESTED) { 5.times { nested(NESTED - 1) } }
 
-  # One change of the current span: to attach, to detach.
+  # One change of the current span: attach and detach.
   def change
     context = OpenTelemetry::Trace.context_with_span(OpenTelemetry::Trace.current_span)
     least(4000) { 2000.times { OpenTelemetry::Context.detach(OpenTelemetry::Context.attach(context)) } }
@@ -31,7 +31,7 @@ module Subject
     least(4000) { 2000.times { fiber.resume } }
   end
 
-  # ns of one, as a quarter of the batches had it at most.
+  # Returns the ns of one; the fastest quarter of the batches was below it.
   def least(count)
     Array.new(BATCHES) do
       began = cpu_ns

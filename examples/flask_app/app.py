@@ -1,9 +1,9 @@
 """The front desk of a freight terminal: hauliers hand in what they bring and fetch labels for it.
 
-    POST /manifests      text/plain as in manifest.py -> what is in it, as JSON
+    POST /manifests      text/plain as in manifest.py -> its contents, as JSON
     GET /labels/NUMBER   -> the label of a container, with its checksum
 
-FIXED=parser, FIXED=checksum or FIXED=parser,checksum takes the mistakes out.
+FIXED=parser, FIXED=checksum or FIXED=parser,checksum fixes the mistakes.
 """
 
 import logging
@@ -13,7 +13,7 @@ from checksum import Checksum, FastChecksum
 from flask import Flask, jsonify, request
 from manifest import CarefulSource, Invalid, Manifest, Source
 
-# In your own application: these two lines, early, or PROBESCOPE=1 in its environment and no line.
+# In your own application: these two lines, early, or PROBESCOPE=1 in its environment.
 if not os.environ.get("WITHOUT_PROBESCOPE"):
     import probescope
 
@@ -62,8 +62,8 @@ def refuse(invalid):
 
 
 def weight(unit):
-    """None for what is still to be weighed. This is the second mistake: the traceback goes into the
-    log each time, is as long as the manifest is deep, and nobody reads it."""
+    """Returns None for goods without a weight. This is the second mistake: each traceback goes into the
+    log, is as long as the manifest is deep, and nobody reads it."""
     try:
         return unit.weight()
     except ValueError:
@@ -72,7 +72,7 @@ def weight(unit):
 
 
 def careful_weight(unit):
-    """The same, asking first."""
+    """The same with a check first."""
     if unit.weighed():
         return unit.weight()
     log.warning("manifest %s is still to be weighed", unit.name)
@@ -80,6 +80,6 @@ def careful_weight(unit):
 
 
 def label(number):
-    """What a label says: where to, and a line for each item."""
+    """Text of a label: the destination, and a line for each item."""
     lines = [f"SKU-{number}-{i} {(number * 31 + i * 17) % 900} kg\n" for i in range(300)]
     return f"{PORTS[number % len(PORTS)]}\n{''.join(lines)}"

@@ -9,8 +9,8 @@ def _table():
 
 
 class Checksum:
-    """CRC-32 as in IEEE 802.3, which the scanners at the gate print. This is the third mistake: it
-    is short and correct, and written in Python."""
+    """CRC-32 as in IEEE 802.3, which the scanners at the gate print. This is the third mistake: the
+    code is short and correct, but written in Python."""
 
     TABLE = tuple(_table())
 
@@ -22,7 +22,7 @@ class Checksum:
 
 
 class FastChecksum:
-    """The same figure from the standard library, which is C."""
+    """The same checksum from the standard library, in C."""
 
     def of(self, data):
         return zlib.crc32(data)

@@ -1,5 +1,5 @@
-"""A load loop: clients that ask again as soon as they are answered, on a connection for each
-request, as gunicorn's sync workers have it.
+"""A load loop: each client sends a request as soon as it has an answer, on a new connection for each
+request, because gunicorn's sync workers close the connection.
 
 python load.py --seconds 10
 """
@@ -29,7 +29,7 @@ MANIFESTS = [manifest(number).encode() for number in range(16)]
 
 
 class Client:
-    """ms of each request that was answered, and how many were answered wrongly or not at all."""
+    """ms of each answered request, and the number of wrong or missing answers."""
 
     def __init__(self, url):
         self.url = url
@@ -53,7 +53,7 @@ class Client:
             self.failed += not good
 
     def say(self, text):
-        """Not the same one again: an application that is gone stays gone."""
+        """Prints a text only once: an ended application stays ended."""
         if text != self.said:
             print(text, file=sys.stderr)
         self.said = text
@@ -66,7 +66,7 @@ class Client:
         return b'"checksum":"' in self.ask("GET", f"/labels/{self.number}")
 
     def ask(self, method, path, body=None, headers=None):
-        """The body of a good answer; nothing otherwise."""
+        """Returns the body of a good answer; nothing otherwise."""
         connection = http.client.HTTPConnection(self.url.hostname, self.url.port, timeout=60)
         try:
             connection.request(method, path, body, headers or {})

@@ -1,4 +1,4 @@
-"""What a haulier sends: units in units, each with a name, in them goods with their weight in kg.
+"""A haulier's list: units in units, each with a name, in them goods with their weight in kg.
 
 (container C-7 (pallet P-1 (crate K-3 tea 12 rice 40)) (pallet P-2 salt 9))
 """
@@ -8,12 +8,12 @@ import re
 
 
 class Invalid(Exception):
-    """The text is no manifest."""
+    """The text is not a manifest."""
 
 
 class Source:
-    """Text to read from, which is a file in memory or a str. This is the first mistake: a str has
-    no getvalue(), so each one makes an AttributeError, which is thrown away."""
+    """Text to read from, a file in memory or a str. This is the first mistake: a str has
+    no getvalue(), so each one raises an AttributeError, which is discarded."""
 
     def __init__(self, text):
         try:
@@ -26,7 +26,7 @@ class Source:
 
 
 class CarefulSource(Source):
-    """The same, asking first."""
+    """The same with a check first."""
 
     def __init__(self, text):
         self.text = text.getvalue() if isinstance(text, io.StringIO) else text
@@ -42,7 +42,7 @@ class Unit:
         self.units = []
 
     def weight(self):
-        """In kg. Raises ValueError where a weight is no number: it will be weighed at the gate."""
+        """In kg. Raises ValueError if a weight is not a number: it will be weighed at the gate."""
         total = 0
         for _, kilograms in self.goods:
             total += int(kilograms)
@@ -51,7 +51,7 @@ class Unit:
         return total
 
     def weighed(self):
-        """Does all of it have a weight?"""
+        """Whether all goods have a weight."""
         return all(kg.isdigit() for _, kg in self.goods) and all(unit.weighed() for unit in self.units)
 
     def items(self):
@@ -66,7 +66,7 @@ class Manifest:
         self.source = source
 
     def parse(self, text):
-        """The outermost Unit of the text. Raises Invalid."""
+        """Returns the outermost Unit of the text. Raises Invalid."""
         self.tokens = iter(self.source(io.StringIO(text)).tokens())
         if self.word() != "(":
             raise Invalid("a manifest begins with a parenthesis")
@@ -76,7 +76,7 @@ class Manifest:
         return unit
 
     def unit(self):
-        """Reads from behind a "(" to behind its ")", and each unit in it in the same way."""
+        """Reads from after a "(" to after its ")", and each nested unit in the same way."""
         unit = Unit(self.word(), self.word())
         while True:
             token = self.word()

@@ -1,4 +1,4 @@
-"""OpenTelemetry as in an application that sends traces: a span for each request, in its trace."""
+"""OpenTelemetry as in any application that sends traces: a span for each request, in its trace."""
 
 import os
 
@@ -16,7 +16,7 @@ def instrument(app):
     trace.set_tracer_provider(provider)
     FlaskInstrumentor().instrument_app(app)
     if not os.environ.get("WITHOUT_PROBESCOPE"):
-        # Tells tools outside of this process, such as `probescope otel`, by which name it goes.
+        # Publishes the service name for tools outside of this process, such as `probescope otel`.
         import probescope.otel
 
         probescope.otel.install()

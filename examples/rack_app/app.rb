@@ -8,11 +8,11 @@ require_relative "lib/manifest"
 
 # The front desk of a freight terminal: hauliers hand in what they bring and fetch labels for it.
 #
-#   POST /manifests      text/plain as in lib/manifest.rb -> what is in it, as JSON
+#   POST /manifests      text/plain as in lib/manifest.rb -> its contents, as JSON
 #   GET /labels/NUMBER   -> the label of a container, with its checksum
 #
-# SECOND_DESK=http://127.0.0.1:9293 has another desk, examples/flask_app, look at each manifest too.
-# FIXED=parser, FIXED=checksum or FIXED=parser,checksum takes out the mistakes in lib/.
+# SECOND_DESK=http://127.0.0.1:9293 sends each manifest to another desk, examples/flask_app, too.
+# FIXED=parser, FIXED=checksum or FIXED=parser,checksum fixes the mistakes in lib/.
 class FreightDesk < Sinatra::Base
   SECOND_DESK = ENV["SECOND_DESK"]&.then { |desk| URI("#{desk}/manifests") }
   PORTS = %w[Antwerp Bilbao Cork Danzig Esbjerg Felixstowe Genoa Hamburg].freeze
@@ -54,7 +54,7 @@ class FreightDesk < Sinatra::Base
     JSON.generate(answer)
   end
 
-  # What a label says: where to, and a line for each item.
+  # Text of a label: the destination, and a line for each item.
   def label(number)
     lines = Array.new(300) { |i| "SKU-#{number}-#{i} #{((number * 31) + (i * 17)) % 900} kg\n" }
     "#{PORTS[number % PORTS.size]}\n#{lines.join}"

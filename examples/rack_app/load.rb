@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# A load loop: clients that ask again as soon as they are answered. Each connects anew after so many
-# requests, or one worker could keep all of them.
+# A load loop: each client sends a request as soon as it has an answer. Each connects anew after
+# some requests, because otherwise one worker could keep all of them.
 #
 #   ruby load.rb --seconds 10
 require "json"
@@ -20,9 +20,9 @@ OptionParser.new("Usage: ruby load.rb [options]   (Ctrl-C ends it; it prints wha
                    "  ruby load.rb --threads 1 --requests 1000 --json | jq .latency_ms.p99"
 end.parse!(into: options)
 
-# One connection and what it was answered.
+# One connection and its answers.
 class Client
-  # ms of each request that was answered, and how many were answered wrongly or not at all.
+  # ms of each answered request, and the number of wrong or missing answers.
   attr_reader :latencies, :failed
 
   # "(container C-7 (container C-6 ... goods ...) goods)": a few on every level, most at the bottom.
@@ -41,7 +41,7 @@ class Client
     @number = 0
   end
 
-  # Asks until the block says no.
+  # Sends requests until the block returns false.
   def run(&go)
     while go.call
       begin
@@ -56,13 +56,13 @@ class Client
 
   private
 
-  # Not the same one again: an application that is gone stays gone.
+  # Prints a text only once: an ended application stays ended.
   def say(text)
     warn text if text != @said
     @said = text
   end
 
-  # Whoever connects has been told to ask once.
+  # The caller has already checked the block for the first request.
   def converse(http)
     REQUESTS_A_CONNECTION.times do |i|
       break unless i.zero? || yield

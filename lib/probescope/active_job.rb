@@ -3,7 +3,8 @@
 require_relative "job"
 
 module Probescope
-  # Tells tracers of each job of ActiveJob, whatever runs it. Rails has it by itself; elsewhere:
+  # Reports each job of ActiveJob to tracers, whichever backend runs it. The Railtie includes it in
+  # Rails applications. Elsewhere:
   #
   #   require "probescope/active_job"
   #   ActiveJob::Base.include Probescope::ActiveJob

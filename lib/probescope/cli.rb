@@ -6,15 +6,16 @@ require_relative "host/text"
 require_relative "version"
 
 module Probescope
-  # The command `probescope`. Exit status: 0 done, 1 it could not be done (one line on stderr says
-  # why, the next one what to do), 2 the command line was wrong, 130 interrupted before there was
-  # anything to show.
+  # The command `probescope`. Exit status: 0 success; 1 failure (one line on stderr gives the
+  # reason, the next line what to do); 2 the command line was wrong; 130 interrupted before there
+  # was anything to show.
   module CLI
-    # A command is a file of its own, loaded when it is asked for: lib/probescope/commands/NAME.rb.
+    # Each command is a file, lib/probescope/commands/NAME.rb, which is loaded when the command is
+    # run.
     COMMANDS = {
       "ps" => "list the processes that can be traced",
-      "status" => "list the probes of a process, those of its own too",
-      "doctor" => "check what tracing needs, and say what is missing",
+      "status" => "list the probes of a process, also the application's own",
+      "doctor" => "check what tracing needs, and show what is missing",
       "run" => "start a command with probescope loaded into its Ruby or Python",
       "hot" => "which functions are on the CPU",
       "exceptions" => "which exceptions are costly, and which line raises them",
@@ -38,14 +39,14 @@ module Probescope
 
     module_function
 
-    # argv: without the program's name. Returns the exit status.
+    # argv: the arguments without the program's name. Returns the exit status.
     def start(argv)
       dispatch(*argv)
     rescue Host::Error => e
       complain(e)
     rescue Interrupt
       130
-    rescue Errno::EPIPE # whoever read has seen enough
+    rescue Errno::EPIPE # the reader of the pipe has closed it
       $stdout.reopen(File::NULL)
       1
     rescue LoadError => e
@@ -55,7 +56,7 @@ module Probescope
       complain(Host::Crash.new(Host::Crash.of(e)))
     end
 
-    # What completes this copy: only a checkout has a bin/setup.
+    # The command that completes this installation. Only a checkout has a bin/setup.
     def complete
       setup = File.expand_path("../../bin/setup", __dir__)
       File.exist?(setup) ? "#{setup} run" : "install probescope anew"
@@ -79,7 +80,7 @@ module Probescope
       Commands.const_get(name.capitalize)
     end
 
-    # "; did you mean hot?", or nothing. wanted: what is none of the names.
+    # Returns "; did you mean hot?", or nil. wanted: a text that is not among the names.
     def meant(wanted, names)
       found = DidYouMean::SpellChecker.new(dictionary: names).correct(wanted)
       "; did you mean #{found.first(3).join(" or ")}?" if found.any?

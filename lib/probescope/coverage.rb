@@ -10,7 +10,7 @@ module Probescope
       @functions = parse(environment["PROBESCOPE_FUNCTIONS"])
     end
 
-    # :own, :all, or an Array of globs. Raises Error for anything else.
+    # :own, :all, or an Array of globs. Raises Error for any other value.
     def functions=(value)
       valid = %i[own all].include?(value) ||
               (value.is_a?(Array) && value.all?(String) && value.none? { |glob| glob.include?("\0") })
@@ -21,8 +21,8 @@ module Probescope
       @functions = value
     end
 
-    # Hands the settings to the extension, which then takes its hooks out and puts them in anew:
-    # only where they have changed.
+    # Hands the settings to the extension, which then reinstalls its hooks. Does nothing when the
+    # settings have not changed.
     def apply
       wanted = [roots, outside, [__dir__.to_s], patterns]
       return if wanted == @applied
@@ -31,9 +31,9 @@ module Probescope
       @applied = wanted
     end
 
-    # Directories of the application: its own root and that of the script that was started. / is
-    # taken for one only where PROBESCOPE_ROOT says so; of what lies there, as in many an image, the
-    # started script is the application's.
+    # Directories of the application: its own root, and the directory of the script that was
+    # started. / is a root only where PROBESCOPE_ROOT names it. Where the script lies in /, as in
+    # many a container image, the script itself counts as the application's, and not the rest of /.
     def roots
       script = File.expand_path($PROGRAM_NAME)
       found = [bundler_root, Dir.pwd, File.dirname(script)].compact.map { |path| directory(path) } - ["/"]
@@ -44,7 +44,7 @@ module Probescope
       []
     end
 
-    # Directories that are never the application's: Ruby's own and those of gems.
+    # Directories that never belong to the application: Ruby's own and those of gems.
     def outside
       gems = defined?(Gem) ? Gem.path + [Gem.default_dir] : []
       ruby = RbConfig::CONFIG.values_at("rubylibdir", "rubyarchdir", "sitedir", "vendordir")
@@ -69,7 +69,7 @@ module Probescope
       end
     end
 
-    # "app/models/*" means a path that ends so, wherever the application lives.
+    # "app/models/*" matches every path that ends so, wherever the application is installed.
     def anchored(glob)
       is_path = glob.include?("/") || glob.end_with?(".rb")
       is_path && !glob.start_with?("/", "*") ? "*/#{glob}" : glob

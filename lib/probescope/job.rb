@@ -3,23 +3,25 @@
 require_relative "../probescope"
 
 module Probescope
-  # Jobs are requests too: what runs one says so here, and request__start and request__done fire,
-  # with the method JOB, the job's name for a route, and 200 or, when an exception left it, 500.
+  # A job is reported as a request. A library that runs jobs calls Job.run, and request__start and
+  # request__done fire. The method is JOB, the route is the job's name, and the status is 200, or
+  # 500 when the job raised an exception.
   module Job
     DONE = 200
     FAILED = 500
-    # Of a fiber: the Try that is under way.
+    # Key of the fiber-local variable with the Try of the current job.
     UNDER_WAY = :__probescope_job__
 
-    # One that is under way, by the id that its library gave it.
+    # A job that is running. id: the id that its library gave it.
     Try = Struct.new(:id, :failed)
     private_constant :Try
 
     class << self
-      # Runs the block as the job of this name. system: what runs it, such as "sidekiq"; queue:
-      # where it was; traceparent: of who asked for it, where that came along. id: what two
-      # libraries know the same job by, such as ActiveJob's on Sidekiq: it is one request, which
-      # fails where any of them sees it fail.
+      # Runs the block as the job of this name. system: the library that runs it, such as "sidekiq";
+      # queue: its queue; traceparent: that of the code which enqueued the job, where the job
+      # carries it. id: the id under which two libraries know the same job, such as ActiveJob and
+      # Sidekiq. The job is then reported as one request, which fails when either library sees it
+      # fail.
       def run(name, system:, queue: nil, traceparent: nil, id: nil, &block)
         return yield if !Probescope.available? || !Native.requests?
 
@@ -32,8 +34,8 @@ module Probescope
 
       private
 
-      # From here on only C is called when the block is over, so that nothing that other threads
-      # send comes between.
+      # After the block only C functions are called, so that no exception from another thread
+      # (Thread#raise) can interrupt the clean-up.
       def within(request, try, around)
         outer = Native.enter_request(request)
         thread = Thread.current
@@ -47,7 +49,8 @@ module Probescope
         request.done(returned && !try.failed ? DONE : FAILED, nil)
       end
 
-      # ActiveJob's retry_on and discard_on keep from Sidekiq that this try has failed.
+      # ActiveJob's retry_on and discard_on rescue the exception of a failed try, so that Sidekiq
+      # does not see it.
       def joined(try)
         try.failed = true
         result = yield

@@ -3,32 +3,36 @@
 require_relative "../probescope"
 
 module Probescope
-  # A probe of its own for a method: how long each call took, in ns, and its outcome: 0 returned, 1
-  # an exception left it.
+  # A USDT probe for one method. It fires at the end of each call with the duration in ns and the
+  # outcome: 0 the method returned, 1 an exception left it.
   #
   #   Probescope::Latency.trace(Shop::Cart, :checkout)   # => "Shop.Cart.checkout"
   #   Probescope::Latency.trace(Shop::Cart, :pay, :open) # => ["Shop.Cart.pay", "Shop.Cart.open"]
-  #   Probescope::Latency.trace(Shop::Cart)              # all of its public methods that can be
+  #   Probescope::Latency.trace(Shop::Cart)              # all public methods that can be traced
   #
   #   bpftrace -p PID -e 'usdt:*:latency:"Shop.Cart.checkout"
   #                       { @ns = hist(arg0); @outcome[arg1] = count(); }'
   #
-  # The method stays what it is. While a tracer listens to its probe, and only then, there is a
-  # TracePoint on its body.
+  # The method itself is not changed. Its body has a TracePoint only while a tracer listens to its
+  # probe.
   module Latency
-    # In a probe's name; all else that is no letter, digit or _ becomes _x and two hexadecimal
-    # digits a byte.
+    # How probe names spell these characters. Every other character that is no letter, digit or _
+    # becomes _x and two hexadecimal digits for each byte.
     REPLACED = { "?" => "_q", "!" => "_b", "=" => "_eq" }.freeze
     FIND, LIST = %i[instance_method public_instance_methods].map { |name| Module.instance_method(name) }
     private_constant :FIND, :LIST
 
     class << self
-      # Gives methods that are written in Ruby a probe each, and returns the probe's name or their
-      # names (nil where there are no probes). Methods of a class or module of any visibility, else
-      # the class's own (those also by trace(Shop.singleton_class, :open)); where none is named, all
-      # public ones of the class or module itself. To do it twice is to do it once. as: another
-      # name, for one method. Raises Error for what cannot be traced. Starts to look for tracers:
-      # Probescope.install.
+      # Gives each of the methods a probe. The methods must be written in Ruby. Returns the probe's
+      # name, or an Array of names; nil where there are no probes (Probescope.unavailable_reason).
+      #
+      # A name is first looked up among the instance methods of the class or module, of any
+      # visibility, then among its singleton methods. trace(Shop.singleton_class, :open) names a
+      # singleton method directly. Without names, all public instance methods that the class or
+      # module itself defines get a probe. A second call for the same method changes nothing.
+      #
+      # as: another name for the probe, for one method. Raises Error for a method that cannot be
+      # traced. Calls Probescope.install.
       def trace(owner, *names, as: nil)
         raise Error, "as: is the name of one probe, for one method" if as && names.size != 1
         return unless Probescope.install
@@ -37,8 +41,8 @@ module Probescope
         names.size == 1 ? probes.first : probes
       end
 
-      # Takes the probes back from tracers; where no method is named, as trace. False when there
-      # were none.
+      # Removes the probes; without names, those of all methods that .trace without names chooses.
+      # False when there were none.
       def untrace(owner, *names)
         return false unless Probescope.available?
 
@@ -48,7 +52,7 @@ module Probescope
       end
 
       # {name => {path:, listened:, error:}}. path: the file by which a tracer reaches every process
-      # with this probe, or nil. error: why it is not told, as far as known, or nil.
+      # with this probe, or nil. error: why tracers do not see the probe, as far as known, or nil.
       def probes
         return {} unless Probescope.available?
 
@@ -66,7 +70,7 @@ module Probescope
         raise Error, "#{probe}: #{wrong}" if wrong
 
         probe
-      rescue ArgumentError => e # no text of C
+      rescue ArgumentError => e # the name cannot be a C string
         raise Error, "#{probe.inspect}: #{e.message}"
       end
 
@@ -76,14 +80,14 @@ module Probescope
       end
 
       def mods(owner)
-        # A class can have ideas of its own about ===, but not about Module's.
+        # A class can redefine its own ===, but Module's === still works.
         mod = Module === owner # rubocop:disable Style/CaseEquality
         raise Error, "not a class or module: #{owner.inspect}" unless mod
 
         [owner, owner.singleton_class]
       end
 
-      # The module or singleton class that has the method itself.
+      # The module or singleton class that defines the method itself.
       def find(owner, name)
         both = mods(owner)
         mod = both.find { |one| own_method(one, name) }
@@ -108,7 +112,7 @@ module Probescope
         refuse(mod, name, "it is #{label(any_method(mod, name).owner, name)}: trace that")
       end
 
-      # Also under those of the modules that were prepended.
+      # Finds the method also where a prepended module overrides it.
       def own_method(mod, name)
         method = any_method(mod, name)
         method = method.super_method while method && method.owner != mod

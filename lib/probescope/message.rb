@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
 module Probescope
-  # As much of protobuf as a process context takes (OTEP 4719): ProcessContext {1: Resource {1:
+  # The part of protobuf that a process context needs (OTEP 4719): ProcessContext {1: Resource {1:
   # KeyValue {1: key, 2: AnyValue}}}.
   module Message
     VARINT, EIGHT_BYTES, BYTES = 0, 1, 2
-    # Of one process context.
+    # The limit of attributes in a process context.
     MOST_ATTRIBUTES = 128
     # Bytes of the longest varint.
     LONGEST = 10
@@ -14,7 +14,7 @@ module Probescope
 
     module_function
 
-    # The field `resource` of a ProcessContext. attributes: {name => scalar, or array of them}.
+    # The field `resource` of a ProcessContext. attributes: {name => scalar, or Array of scalars}.
     def resource(attributes) = field(1, attributes.map { |name, value| field(1, pair(name, value)) }.join)
 
     def varint(number)
@@ -27,13 +27,11 @@ module Probescope
       [*bytes, number].pack("C*")
     end
 
-    # A field that is a message, or a string.
+    # A field whose value is a message or a string.
     def field(number, bytes) = varint((number << 3) | BYTES) + varint(bytes.bytesize) + bytes.b
 
-    # KeyValue.
     def pair(name, value) = field(1, name.to_s) + field(2, any(value))
 
-    # AnyValue.
     def any(value)
       case value
       when true, false then varint(2 << 3) + varint(value ? 1 : 0)
@@ -44,9 +42,9 @@ module Probescope
       end
     end
 
-    # The attributes of the Resource in an encoded ProcessContext, as OpenTelemetry has them:
-    # scalars, and arrays of scalars of one kind. What is none is left out. Raises Malformed for
-    # what is no message.
+    # The attributes of the Resource in an encoded ProcessContext. OpenTelemetry allows scalars, and
+    # arrays of scalars of one kind; other values are left out. Raises Malformed for bytes that are
+    # no message.
     def attributes(bytes)
       resource = fields(bytes).find { |number, value| number == 1 && value.is_a?(String) }&.last or return {}
       pairs = fields(resource).select { |number, value| number == 1 && value.is_a?(String) }.map(&:last)
@@ -73,7 +71,7 @@ module Probescope
       all if all.map { |one| kind(one) }.uniq.size == 1 && !all.first.nil?
     end
 
-    # true and false are of one kind.
+    # true and false are values of one kind.
     def kind(value) = [true, false].include?(value) ? :boolean : value.class
 
     def scalar(number, value)
@@ -86,7 +84,8 @@ module Probescope
       end
     end
 
-    # [[number, value], ...] of a message: Integers, Floats of eight bytes, Strings.
+    # The fields of a message as [[number, value], ...]. A value is an Integer, a Float (fields of
+    # eight bytes) or a String.
     def fields(bytes)
       at = 0
       found = []
@@ -109,7 +108,7 @@ module Probescope
       end
     end
 
-    # [value, where it ends]
+    # Returns [value, the position after it].
     def varint_at(bytes, at)
       value = 0
       LONGEST.times do |i|

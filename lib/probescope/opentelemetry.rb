@@ -4,15 +4,16 @@ require_relative "../probescope"
 require_relative "message"
 
 module Probescope
-  # Publishes what OpenTelemetry knows in this process for tools outside of it, such as profilers:
-  # the resource once (OTEP 4719), and each thread's current span whenever it changes (OTEP 4947).
-  # The bridge needs none of it: it is sent the current span with each event. One line, after the
-  # SDK is configured:
+  # Publishes OpenTelemetry's data of this process for tools outside of it, such as profilers: the
+  # resource once (OTEP 4719), and each thread's current span whenever it changes (OTEP 4947). The
+  # bridge (`probescope otel`) does not need this, because each event carries the current span. Call
+  # it after the SDK is configured:
   #
   #   require "probescope/opentelemetry"
   #   Probescope::OpenTelemetry.install
   module OpenTelemetry
-    # The context changes here, and with a fiber.
+    # Prepended to OpenTelemetry::Context. The context changes in these methods, and when a thread
+    # switches fibers.
     module Changes
       def attach(...)
         super
@@ -33,13 +34,13 @@ module Probescope
       end
     end
 
-    # What readers need to know of the threads' records.
+    # Attributes that tell readers the format of the threads' records.
     SCHEMA = {"threadlocal.schema_version" => "tlsdesc_v1_dev", "threadlocal.attribute_key_map" => []}.freeze
 
     class << self
-      # True when it is published from now on; false where probes cannot work
-      # (Probescope.unavailable_reason), where the system has no such mappings, or where
-      # OpenTelemetry's API is not loaded.
+      # Returns true when the data is published from now on. Returns false where probes cannot work
+      # (Probescope.unavailable_reason), where the system lacks the kind of mapping that OTEP 4719
+      # needs, or where OpenTelemetry's API is not loaded.
       def install
         return false unless defined?(::OpenTelemetry::Context) && Probescope.install
 
@@ -50,13 +51,12 @@ module Probescope
 
       private
 
-      # The SDK's resource; without an SDK there is none.
+      # The attributes of the SDK's resource; empty without an SDK.
       def resource
         provider = ::OpenTelemetry.tracer_provider
         provider.respond_to?(:resource) ? provider.resource.attribute_enumerator.to_h : {}
       end
 
-      # The message ProcessContext.
       def message
         Message.resource(resource) +
           SCHEMA.map { |name, value| Message.field(2, Message.pair(name, value)) }.join

@@ -3,7 +3,7 @@
 require_relative "../probescope"
 
 module Probescope
-  # USDT probes of the application's own, defined while it runs:
+  # The application's own USDT probes, defined at run time:
   #
   #   SHOP = Probescope::Provider.define("shop") { probe :checkout, :string, :integer }
   #   SHOP[:checkout].fire("basket", 3)
@@ -13,18 +13,18 @@ module Probescope
   #   bpftrace -p PID -e 'usdt:*:shop:checkout { printf("%s %d\n", str(arg0), arg1) }'
   #
   # Wrong arguments raise in development (see .strict=) and are counted otherwise (Probe#dropped).
-  # Where there are no probes (Probescope.unavailable_reason), nothing is ever enabled.
+  # Where there are no probes (Probescope.unavailable_reason), a probe is never enabled.
   class Provider
-    # :integer is :int64, :unsigned :uint64. Tracers see a :float as the 64 bits of it.
+    # :integer is an alias of :int64, :unsigned of :uint64. A tracer reads a :float as its 64 bits.
     TYPES = {
       integer: -8, unsigned: 8, float: 0x108, string: 0x208,
       int8: -1, uint8: 1, int16: -2, uint16: 2, int32: -4, uint32: 4, int64: -8, uint64: 8
     }.freeze
 
-    # Of a provider or a probe: what every tracer can be asked for.
+    # The name of a provider or a probe. Every tracer accepts these characters.
     NAME = /\A[A-Za-z0-9_.+-]{1,127}\z/
 
-    # What Probe is where the native library is not.
+    # Stands in for Native::Probe where the native library is not loaded.
     class Unavailable
       attr_reader :name
 
@@ -35,8 +35,8 @@ module Probescope
     end
 
     class << self
-      # A loaded provider with the probes of the block. Raises Error for names and types that cannot
-      # be.
+      # Returns a loaded provider with the probes of the block. Raises Error for invalid names and
+      # types.
       def define(name, &block)
         provider = new(name)
         provider.instance_eval(&block) if block
@@ -44,8 +44,8 @@ module Probescope
         provider
       end
 
-      # Whether wrong arguments raise where they are given: unless it is said, in development and
-      # test (RACK_ENV or RAILS_ENV), or with PROBESCOPE_STRICT=1.
+      # Whether fire raises on wrong arguments. The default is true in development and test
+      # (RACK_ENV or RAILS_ENV), and with PROBESCOPE_STRICT=1.
       def strict=(value)
         @strict = value ? true : false
         Native.strict = @strict if Probescope.unavailable_reason.nil?
@@ -66,8 +66,8 @@ module Probescope
     end
 
     attr_reader :name, :probes
-    # Why it is not loaded: nil, or a String such as "no place for the library of provider shop:
-    # ...".
+    # Why the provider is not loaded: nil, or a String such as "no place for the library of provider
+    # shop: ...".
     attr_reader :error
 
     def initialize(name)
@@ -78,7 +78,7 @@ module Probescope
       Provider.strict = Provider.strict?
     end
 
-    # Adds a probe while the provider is not loaded, and returns it.
+    # Adds a probe and returns it. The provider must not be loaded.
     def probe(name, *types)
       name = checked(name).to_sym
       numbers = types.map do |type|
@@ -94,7 +94,7 @@ module Probescope
 
     def [](name) = @probes.fetch(name.to_sym)
 
-    # Shows the probes to tracers. False when that cannot be: see #error.
+    # Makes the probes visible to tracers. Returns false on failure: see #error.
     def load
       return false unless @native
 
@@ -102,14 +102,14 @@ module Probescope
       @error.nil?
     end
 
-    # Takes them back: they can be fired and say nothing. Probes can be added, and it can be loaded
-    # again.
+    # Hides the probes from tracers. They can still be fired, without effect. More probes can be
+    # added then, and the provider can be loaded again.
     def unload = @native ? @native.unload : true
 
     # The file by which a tracer reaches every process with this provider; nil when there is none.
     def path = @native&.path
 
-    # How many calls had wrong arguments.
+    # How many calls of fire had wrong arguments.
     def dropped = @probes.each_value.sum(&:dropped)
 
     private

@@ -4,20 +4,20 @@ require_relative "../probescope"
 require_relative "route_templates"
 
 module Probescope
-  # Rack middleware that tells tracers of requests: `use Probescope::Rack`, as far outside as it can
-  # be. Rails has it by itself. While no tracer listens it asks one question of C and calls the
-  # application.
+  # Rack middleware that reports requests to tracers: `use Probescope::Rack`, as far outside as
+  # possible. The Railtie adds it in Rails. While no tracer listens, it calls one C function and
+  # then the application.
   #
-  # What it does of its own raises nothing: it looks at what it is given before it takes it for a
-  # String or an Array. There is no rescue in it, for that could swallow what other threads send
-  # (Timeout, Thread#raise).
+  # The code of the middleware itself raises nothing: it checks the type of each value before it
+  # uses the value as a String or an Array. It has no rescue, because a rescue could swallow an
+  # exception that another thread sends (Timeout, Thread#raise).
   class Rack
-    # In the env of a request that is told of already; an application's own word for what its route
-    # is.
+    # KEY in the env marks a request that is reported already. Under ROUTE an application may name
+    # its route.
     KEY = "probescope.request"
     ROUTE = "probescope.route"
 
-    # Where there are no probes.
+    # Stands in for Native where there are no probes.
     module Nobody
       def self.requests? = false
     end
@@ -38,8 +38,8 @@ module Probescope
       own.is_a?(String) ? own : RouteTemplates.of(env)
     end
 
-    # Within all other middleware: keeps which route was taken, before an application that shows
-    # errors takes another (`config.exceptions_app = routes` of Rails).
+    # The innermost middleware. Saves the route template before an application that renders errors
+    # overwrites it (`config.exceptions_app = routes` of Rails).
     class Routed
       def initialize(app)
         @app = app
@@ -52,8 +52,8 @@ module Probescope
       end
     end
 
-    # The body of an answer. The request lasts until it is closed, and is the current one while the
-    # server reads it.
+    # Wraps the body of a response. The request lasts until the body is closed. It is the current
+    # request while the server reads the body.
     class Body
       def initialize(body, request, status, template)
         @body = body
@@ -70,11 +70,12 @@ module Probescope
 
       def respond_to_missing?(name, include_all = false) = @body.respond_to?(name, include_all)
 
-      # each, call, to_path, to_ary: what the body can do, it can do.
+      # Forwards each, call, to_path, to_ary and any other method that the body has.
       def method_missing(name, ...)
         within { @body.public_send(name, ...) }
       ensure
-        # to_ary closes the body. One that was called has written all, and Falcon does not close it.
+        # to_ary closes the body. A body with call has written everything when call returns, and
+        # Falcon does not close it.
         @request.done(@status, @template) if %i[to_ary call].include?(name)
       end
 
@@ -100,7 +101,7 @@ module Probescope
         response = @app.call(env)
       ensure
         Native.enter_request(outer)
-        # It was left by an exception, or by throw.
+        # An exception or a throw left the application.
         unless response
           status = $!.equal?(before) ? 0 : 500 # rubocop:disable Style/SpecialGlobalVars
           request.done(status, Rack.template(env))
@@ -114,8 +115,8 @@ module Probescope
       prefix.is_a?(String) && path.is_a?(String) && !prefix.empty? ? prefix.b << path.b : path
     end
 
-    # An Array has nothing to close, and servers treat it in a way of its own; a connection that was
-    # taken over has no answer.
+    # An Array needs no close, and servers treat an Array in a special way. A hijacked connection
+    # has no response.
     def answer(env, request, response)
       status, headers, body = response if response.is_a?(Array)
       status = status.to_i if status.is_a?(String)

@@ -3,8 +3,8 @@
 require_relative "rack"
 
 module Probescope
-  # Puts Probescope::Rack around a Rails application whose Gemfile has this gem, and has the jobs of
-  # ActiveJob and Sidekiq told of.
+  # Inserts Probescope::Rack into a Rails application whose Gemfile has this gem, and reports the
+  # jobs of ActiveJob and Sidekiq.
   class Railtie < ::Rails::Railtie
     initializer("probescope.rack") do |app|
       app.config.middleware.insert_before(0, Rack)

@@ -1,21 +1,21 @@
 # frozen_string_literal: true
 
 module Probescope
-  # The route template of a request, from what frameworks of Rack leave in the env, with the path
-  # that they are mounted below. Whatever is in there, nothing is raised: bytes are joined, and what
-  # is no String is looked at for nothing but its type.
+  # The route template of a request, from what Rack frameworks leave in the env, with the path that
+  # they are mounted below. Raises nothing, whatever the env holds: Strings are joined as bytes, and
+  # of any other value only the type is checked.
   module RouteTemplates
-    # "/orders/:id(.:format)", and of Grape "/orders/:id(.json)"
+    # The end of "/orders/:id(.:format)", or "/orders/:id(.json)" in Grape.
     FORMAT = /\(\.[^()]*\)\z/n
 
     class << self
-      # nil where none is known.
+      # Returns nil where no route template is known.
       def of(env)
         inner = grape(env["grape.routing_args"]) || sinatra(env["sinatra.route"])
         outer = rails(env)
         return outer unless inner
 
-        # One that is mounted in Rails; the route of the mount is a template, too.
+        # An application that is mounted in Rails. The route of the mount point is a template, too.
         "#{outer || prefix(env)}#{inner}"
       end
 
@@ -37,11 +37,11 @@ module Probescope
         return action(env["action_dispatch.request.path_parameters"]) unless pattern.is_a?(String)
 
         routes = env["action_dispatch.routes"]
-        mounted = env[routes.env_key] if routes.respond_to?(:env_key) # an engine's own
+        mounted = env[routes.env_key] if routes.respond_to?(:env_key) # routes of an engine
         "#{mounted.is_a?(String) ? mounted.b : prefix(env)}#{pattern.b.sub(FORMAT, "")}"
       end
 
-      # Rails before 7.1 says no more.
+      # Rails before 7.1 leaves no route pattern in the env.
       def action(parameters)
         controller, action = parameters.values_at(:controller, :action) if parameters.is_a?(Hash)
         "#{controller}##{action}" if controller.is_a?(String) && action.is_a?(String)

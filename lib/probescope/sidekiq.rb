@@ -3,7 +3,7 @@
 require_relative "job"
 
 module Probescope
-  # Tells tracers of each job of Sidekiq. Rails has it by itself; elsewhere:
+  # Reports each job of Sidekiq to tracers. The Railtie adds it in Rails. Elsewhere:
   #
   #   require "probescope/sidekiq"
   #   Sidekiq.configure_server do |config|
@@ -12,7 +12,8 @@ module Probescope
   class Sidekiq
     Probescope.tell_of_requests
 
-    # job: Sidekiq's Hash. Of ActiveJob's, which it wraps in one of its own, it says the name.
+    # job: Sidekiq's Hash. ActiveJob wraps its jobs in a class of its own for Sidekiq, and then the
+    # Hash names the job's class in "wrapped".
     def call(_instance, job, queue, &block)
       wrapped = job["wrapped"]
       Job.run(wrapped || job["class"], system: "sidekiq", queue: queue, traceparent: job["traceparent"],
@@ -21,7 +22,7 @@ module Probescope
 
     private
 
-    # That of ActiveJob's.
+    # The id of the wrapped ActiveJob.
     def id_within(arguments)
       inner = arguments.first if arguments.is_a?(Array)
       inner["job_id"] if inner.is_a?(Hash)

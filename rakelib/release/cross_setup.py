@@ -1,15 +1,15 @@
-"""Runs setup.py for a Python that this machine need not have: cross_setup.py VERSION TRIPLET
-HEADERS ARGUMENT...
+"""Runs setup.py for a Python that is not on this machine: cross_setup.py VERSION TRIPLET HEADERS
+ARGUMENT...
 
-VERSION: 3.13. TRIPLET: of the machine that it is for, aarch64-linux-gnu. HEADERS: the directory
-with Python.h. The compiler is that of the environment (CC, LDSHARED, CFLAGS), and
-_PYTHON_HOST_PLATFORM names the platform.
+VERSION: such as 3.13. TRIPLET: of the target, such as aarch64-linux-gnu. HEADERS: the directory
+with Python.h. The environment names the compiler (CC, LDSHARED, CFLAGS) and the platform
+(_PYTHON_HOST_PLATFORM).
 """
 
 import runpy
 import sys
 
-import setuptools  # before distutils, which is its own then
+import setuptools  # before distutils, which setuptools then provides
 
 from distutils import sysconfig  # isort: skip
 from distutils.command import build_ext  # isort: skip

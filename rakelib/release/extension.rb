@@ -5,10 +5,11 @@ require "open3"
 require_relative "sysroot"
 
 module Release
-  # The flags and the tools with which everything is compiled, whatever the Rubies and Pythons
-  # themselves were built with.
+  # The flags and tools for everything that is compiled, independent of those with which the Rubies
+  # and Pythons themselves were built.
   class Toolchain
-    # Debug information goes into files of its own. Debian's hardening, as its packages have it.
+    # Debug information goes into separate files. The other flags are Debian's hardening, as in its
+    # packages.
     FLAGS = %w[-O2 -g -fPIC -fstack-protector-strong -D_FORTIFY_SOURCE=2].freeze
     CPU_FLAGS = {"x86_64" => %w[-fstack-clash-protection -fcf-protection],
                  "aarch64" => %w[-fstack-clash-protection -mbranch-protection=standard]}.freeze
@@ -16,15 +17,14 @@ module Release
 
     attr_reader :arch, :sysroot
 
-    # source: the directory that paths of sources begin with. They are named probescope-VERSION/...
-    # in debug information.
+    # source: the directory of the sources. Debug information names it probescope-VERSION/.
     def initialize(arch, source)
       @arch = arch
       @sysroot = Sysroot.new(arch)
       @source = source
     end
 
-    # A cross compiler has a C library of its own, which --sysroot alone does not put aside.
+    # A cross compiler has a C library of its own, which --sysroot alone does not replace.
     def compiler
       @compiler ||= begin
         own, = Open3.capture2(arch.tool("gcc"), "-print-file-name=include")
@@ -36,8 +36,8 @@ module Release
     end
 
     def flags
-      # Of two that fit the last one counts. The build-id is a sum of debug information, too, which
-      # names the working directory.
+      # The last matching map counts. The build-id also depends on debug information, which names
+      # the working directory.
       maps = {WORK => "build", @source => "probescope-#{VERSION}", sysroot.path => ""}
       [*FLAGS, *CPU_FLAGS.fetch(arch.cpu),
        *maps.map { |from, to| "-ffile-prefix-map=#{from}=#{to}" }].join(" ")
@@ -45,7 +45,7 @@ module Release
 
     def link_flags = LINK_FLAGS.join(" ")
 
-    # Nothing of this machine's, such as CPATH or CFLAGS.
+    # No variable of this machine, such as CPATH or CFLAGS, is passed on.
     def environment(more)
       {"PATH" => ENV.fetch("PATH"), "HOME" => Dir.tmpdir, "LANG" => "C.UTF-8",
        "SOURCE_DATE_EPOCH" => Release.epoch.to_s, **more.transform_keys(&:to_s)}
@@ -58,8 +58,8 @@ module Release
       out
     end
 
-    # Takes debug information out of library, into a file of debug that debuggers find by the
-    # build-id. Returns library.
+    # Moves debug information out of the library, into a file in `debug` that debuggers find by the
+    # build-id. Returns the library.
     def split(library, debug)
       notes = run(arch.tool("readelf"), "--notes", library, chdir: "/")
       id = notes[/Build ID: (\h+)/, 1] or raise "no build-id in #{library}"
@@ -71,7 +71,8 @@ module Release
       library
     end
 
-    # Raises unless library runs on every system from GLIBC on, and still has what tracers look for.
+    # Raises unless the library runs on every system from GLIBC on, and still has its probes and
+    # symbol.
     def hold(library)
       versions = run(arch.tool("objdump"), "-T", library, chdir: "/").scan(/GLIBC_([\d.]+)/)
       needed = versions.map { |one| Gem::Version.new(one.first) }.max
@@ -87,8 +88,8 @@ module Release
     end
   end
 
-  # The extension of one Ruby, by its own extconf.rb and this machine's mkmf, which is told of a
-  # Ruby that it does not run on.
+  # The extension for one Ruby. It is configured by its own extconf.rb and this machine's mkmf,
+  # which reads the target's configuration instead of this Ruby's.
   class RubyExtension
     attr_reader :version
 
@@ -98,10 +99,10 @@ module Release
       @source = source
     end
 
-    # As in lib/probescope.
+    # The name of the directory in lib/probescope.
     def directory = "#{version}.0-#{@toolchain.arch.triplet}"
 
-    # Returns the library's path, in a directory below folder.
+    # Returns the library's path, which is below folder.
     def compile(folder)
       place = File.join(folder, "ruby-#{version}")
       FileUtils.mkdir_p(place)
@@ -129,7 +130,7 @@ module Release
       settings = {"CC" => @toolchain.compiler, "CFLAGS" => @toolchain.flags, "CPPFLAGS" => "",
                   "LDFLAGS" => "-Wl,--allow-shlib-undefined", "DLDFLAGS" => @toolchain.link_flags,
                   "AR" => @toolchain.arch.tool("ar"), "optflags" => "", "debugflags" => ""}
-      # mkmf reads MAKEFILE_CONFIG, and CONFIG for what has no references.
+      # mkmf reads MAKEFILE_CONFIG, and CONFIG for values without references.
       text.sub(/^  MAKEFILE_CONFIG = \{\}\n/) do
         settings.map { |name, value| "  CONFIG[#{name.dump}] = #{value.dump}\n" }.join + Regexp.last_match(0)
       end

@@ -6,7 +6,7 @@ require "open3"
 require "tmpdir"
 require_relative "../../lib/probescope/version"
 
-# Makes what is published: rake release:build.
+# Makes the published files, for rake release:build.
 module Release
   ROOT = File.expand_path("../..", __dir__)
   PKG = "#{ROOT}/pkg".freeze
@@ -15,14 +15,14 @@ module Release
 
   module_function
 
-  # Seconds since 1970 that stand in for every time in a package: the last commit's.
+  # Seconds since 1970 that replace every time in a package: the time of the last commit.
   def epoch
     @epoch ||= Integer(ENV["SOURCE_DATE_EPOCH"] ||
                        Open3.capture2("git", "-C", ROOT, "log", "-1", "--format=%ct").first)
   end
 
-  # Copies the files of the checkout to a directory, with the same modes and times whatever the
-  # umask and the clock.
+  # Copies the files of the checkout to a directory. Modes and times do not depend on the umask and
+  # the clock.
   def copy_checkout(to)
     files, = Open3.capture2("git", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     files.split("\0").each do |path|
@@ -44,7 +44,7 @@ module Release
     end
   end
 
-  # The directory as a tar file that depends on nothing but its contents.
+  # Packs the directory into a tar file that depends only on its contents.
   def tar(directory, file, folder: File.basename(directory), compress: %w[gzip -9n])
     names = %W[tar --create --sort=name --mtime=@#{epoch} --owner=0 --group=0 --numeric-owner --format=ustar
                --mode=u=rwX,go=rX --directory #{directory} --transform=s,^\\.,#{folder}, .]

@@ -4,7 +4,7 @@ require "rubygems/package"
 require_relative "extension"
 
 module Release
-  # The source gem, and gems with the compiled extension of several Rubies.
+  # The source gem, and gems with the compiled extension for several Rubies.
   module Gems
     module_function
 
@@ -29,7 +29,7 @@ module Release
       specification.extensions.clear
       specification.files = specification.files.reject { |path| path.start_with?("ext/") } +
                             directories.map { |directory| "lib/probescope/#{directory}/probescope.so" }
-      # Later Rubies take the source gem.
+      # Later Rubies use the source gem.
       major, minor = directories.map { |one| one.scan(/\d+/).first(2).map(&:to_i) }.max
       specification.required_ruby_version = [">= 3.1", "< #{major}.#{minor + 1}.dev"]
       specification
@@ -37,7 +37,7 @@ module Release
 
     def specification(directory)
       verbose = $VERBOSE
-      $VERBOSE = nil # it defines the version once more
+      $VERBOSE = nil # the gemspec defines the version a second time
       Gem::Specification.load("#{directory}/probescope.gemspec").dup
     ensure
       $VERBOSE = verbose

@@ -6,15 +6,15 @@ require "time"
 require_relative "sysroot"
 
 module Release
-  # A software bill of materials: CycloneDX 1.5, JSON. What is published, with sums, and the
-  # packages of Debian and Ubuntu whose headers and C library it was compiled against. The product
-  # itself has no dependencies.
+  # Writes a software bill of materials: CycloneDX 1.5, JSON. It lists the published files with
+  # their sums, and the packages of Debian and Ubuntu whose headers and C library they were compiled
+  # against. The product itself has no dependencies.
   module Sbom
     LICENSE = [{license: {id: "MIT"}}].freeze
 
     module_function
 
-    # files: of pkg. sysroots: what they were compiled against.
+    # files: those in pkg. sysroots: those against which the files were compiled.
     def write(file, files, sysroots)
       inputs = sysroots.flat_map do |sysroot|
         sysroot.packages.map { |package| input(package, sysroot.arch) }
@@ -34,7 +34,7 @@ module Release
        hashes: [sum(Digest::SHA256.file(path).hexdigest)]}
     end
 
-    # Excluded: it is in no artefact.
+    # scope is "excluded", because no artefact contains the package.
     def input(package, arch)
       distribution = package["suite"] == "noble" ? "ubuntu" : "debian"
       purl = "pkg:deb/#{distribution}/#{package["name"]}@#{package["version"]}" \
@@ -43,7 +43,7 @@ module Release
        scope: "excluded", purl: purl, hashes: [sum(package["sha256"])]}
     end
 
-    # Raises unless file fits the schema, which comes from npm.
+    # Raises unless the file conforms to the schema, which comes from npm.
     def check(file)
       require "json_schemer"
       modules = "#{ROOT}/tmp/cyclonedx"
@@ -53,7 +53,7 @@ module Release
         system("npm", "install", "--silent", "--no-save", "--legacy-peer-deps", "--prefix", modules,
                "@cyclonedx/cyclonedx-library@10.3.0", exception: true)
       end
-      # It names the others by their files.
+      # The schema refers to other schemas by their file names.
       known = ->(uri) { JSON.parse(File.read("#{schemas}/#{File.basename(uri.path)}")) }
       schema = JSON.parse(File.read("#{schemas}/bom-1.5.SNAPSHOT.schema.json"))
       checker = JSONSchemer.schema(schema, ref_resolver: known)
@@ -63,7 +63,7 @@ module Release
 
     def sum(hex) = {alg: "SHA-256", content: hex}
 
-    # Of the contents, so that equal builds have equal numbers.
+    # Computed from the contents, so that equal builds have equal numbers.
     def uuid(components)
       hex = Digest::SHA256.hexdigest(JSON.generate(components))
       [hex[0, 8], hex[8, 4], "8#{hex[13, 3]}", "8#{hex[17, 3]}", hex[20, 12]].join("-")

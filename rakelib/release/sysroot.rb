@@ -6,8 +6,8 @@ require "json"
 require "open3"
 
 module Release
-  # An architecture that packages are built for. debian: Debian's name of it; prefix: of its
-  # compiler and binutils.
+  # An architecture for which packages are built. debian: its name in Debian. prefix: of the names
+  # of its compiler and binutils.
   Arch = Struct.new(:cpu, :debian, :prefix, keyword_init: true) do
     def triplet = "#{cpu}-linux-gnu"
     def tool(name) = "#{prefix}#{name}"
@@ -18,19 +18,19 @@ module Release
 
   # What a compiler finds with --sysroot: the C library of Debian 11 (GLIBC 2.31), and the headers
   # of every Ruby and CPython, each from the suite that has it. Packages are unpacked and never
-  # installed, so an architecture that this machine cannot run is no different. Kept in
-  # $PROBESCOPE_CHROOTS; RELEASE_FRESH=1 makes it anew.
+  # installed, so this also works for an architecture that this machine cannot run. The sysroot is
+  # kept in $PROBESCOPE_CHROOTS; RELEASE_FRESH=1 makes it anew.
   class Sysroot
     CACHE = ENV.fetch("PROBESCOPE_CHROOTS", "/var/tmp/probescope-chroots")
     GLIBC = "2.31"
     LIBC = %w[libc6 libc6-dev libcrypt1 libcrypt-dev linux-libc-dev].freeze
-    # Ruby 4.0: in no suite yet. Debian has no free-threaded CPython.
+    # No suite has Ruby 4.0 yet. Debian has no free-threaded CPython.
     RUBIES = {"3.1" => "bookworm", "3.2" => "noble", "3.3" => "trixie", "3.4" => "experimental"}.freeze
     PYTHONS = {"3.11" => "bookworm", "3.12" => "noble", "3.13" => "trixie",
                "3.14" => "sid", "3.15" => "sid"}.freeze
     DEBIAN = %w[bullseye bookworm trixie sid experimental].freeze
     DEBIAN_KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
-    # Ubuntu keeps architectures apart.
+    # Ubuntu has a separate archive for some architectures.
     UBUNTU = {"amd64" => "http://archive.ubuntu.com/ubuntu",
               "arm64" => "http://ports.ubuntu.com/ubuntu-ports"}.freeze
 
@@ -44,7 +44,7 @@ module Release
 
     # [{"name", "version", "suite", "sha256"}, ...]
     def packages = JSON.parse(File.read("#{path}/packages.json")).fetch("packages")
-    # {"Ruby 3.2" => why, ...}
+    # {"Ruby 3.2" => reason, ...}
     def left_out = JSON.parse(File.read("#{path}/packages.json")).fetch("left_out")
     def rubies = RUBIES.keys.reject { |version| left_out.key?("Ruby #{version}") }
     def pythons = PYTHONS.keys.reject { |version| left_out.key?("CPython #{version}") }
@@ -70,7 +70,7 @@ module Release
       File.rename(@new, path)
     end
 
-    # names: of packages, a list where suites differ in the name.
+    # names: of packages. A list holds alternative names, because suites differ in the name.
     def add(what, suite, *names)
       missing = names.find { |name| Array(name).none? { |one| unpack(suite, one) } }
       if missing
@@ -78,7 +78,7 @@ module Release
       end
     end
 
-    # An apt of its own: its lists, its keys, nothing of this system's.
+    # An apt with its own lists and keys, independent of this system's.
     def prepare_apt
       apt = "#{@new}/apt"
       folders = %w[state/lists/partial cache/archives/partial etc files]
@@ -109,7 +109,7 @@ module Release
       status.success? && out
     end
 
-    # True when there is such a package.
+    # Downloads and unpacks a package. Returns false when the suite does not have it.
     def unpack(suite, name)
       FileUtils.rm_f(Dir["#{@new}/apt/files/*.deb"])
       return false unless apt("-t", suite, "download", name)
@@ -122,7 +122,7 @@ module Release
       true
     end
 
-    # A link to /lib/... would lead to this system's.
+    # An absolute link such as /lib/... would lead to this system's files.
     def make_links_relative
       links = Dir.glob("#{@new}/{lib,lib64,usr/lib}/**/*").select do |one|
         File.symlink?(one) && File.readlink(one).start_with?("/")

@@ -3,12 +3,12 @@
 require_relative "extension"
 
 module Release
-  # Wheels and the sdist. They are built by one Python, that of a virtual environment; python: its
-  # path.
+  # Builds the wheels and the sdist, all with one Python in a virtual environment. python: its path.
   class Wheels
     TOOLS = "#{__dir__}/requirements.txt".freeze
 
-    # PYTHON=/path/to/python; what it installs comes from where pip's environment says.
+    # PYTHON=/path/to/python chooses the Python of the environment. pip's own settings decide where
+    # packages come from.
     def self.python
       @python ||= begin
         venv = "#{ROOT}/tmp/release-venv"
@@ -23,7 +23,7 @@ module Release
       end
     end
 
-    # setuptools leaves times and owners in a tar file, so its contents are packed again.
+    # setuptools writes times and owners into the tar file, so its contents are packed again.
     def self.sdist(source)
       Dir.mktmpdir do |folder|
         run(source, python, "setup.py", "--quiet", "sdist", "--formats=tar", "--dist-dir", folder)
@@ -43,7 +43,7 @@ module Release
       @source = source
     end
 
-    # folder: to build in. debug: for debug information.
+    # folder: for the build. debug: for debug information.
     def build(version, folder, debug)
       arch = @toolchain.arch
       digits = version.delete(".")
@@ -64,7 +64,7 @@ module Release
 
     private
 
-    # suffix: of the library's name.
+    # suffix: of the library's file name.
     def setup(version, *arguments, suffix:)
       compiler = @toolchain.compiler
       environment = {CC: compiler, LDSHARED: "#{compiler} -shared #{@toolchain.link_flags}",
@@ -75,8 +75,9 @@ module Release
                      headers, "--quiet", *arguments, chdir: @source, **environment)
     end
 
-    # Names it after the oldest GLIBC that it runs on. It takes no --plat of a CPU that is not this
-    # machine's, and finds that out itself. There is nothing to graft.
+    # Names the wheel after the oldest GLIBC on which it runs. auditwheel refuses a --plat of
+    # another CPU than this machine's, but finds the right one itself. There are no libraries to
+    # graft.
     def audit(wheel)
       bin = File.dirname(self.class.python)
       @toolchain.run("#{bin}/auditwheel", "repair", "--plat", "auto", "--wheel-dir", PKG, wheel,

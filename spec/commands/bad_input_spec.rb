@@ -3,7 +3,7 @@
 require "spec_helper"
 require "support/host_helpers"
 
-# Each: one clear line on stderr, a next step, nothing on stdout.
+# Each bad input gives two lines on stderr, the error and a next step, and nothing on stdout.
 RSpec.describe "Bad input" do
   def refuse(*arguments, status: 1, env: {}, before: [])
     child = keep(Support::Child.new(*before, RbConfig.ruby, Support::EXE, *arguments.map(&:to_s),
@@ -14,16 +14,16 @@ RSpec.describe "Bad input" do
     child.err
   end
 
-  # Runs in mounts of its own.
+  # Runs a command in its own mount namespace, after the script.
   def in_mounts(script) = ["unshare", "-m", "sh", "-c", "#{script}; exec \"$@\"", "sh"]
 
-  # As nobody, who may not use sudo.
+  # Runs a command as the user nobody, who may not use sudo.
   def as_nobody = %w[setpriv --reuid=65534 --regid=65534 --clear-groups]
 
   def skip_without_root = (skip "needs root" unless Process.uid.zero?)
 
   describe "on the command line" do
-    it "is a usage error" do
+    it "is reported as a usage error" do
       expect(refuse("hott", status: 2)).to include("there is no command")
       expect(refuse("hot", status: 2)).to include("-p PID is missing").and include("probescope ps")
       expect(refuse("hot", "-p", "ruby", status: 2)).to include("is no process id")
@@ -44,38 +44,38 @@ RSpec.describe "Bad input" do
       expect(refuse("run", status: 2)).to include("which command?")
     end
 
-    it "is not obeyed by the terminal" do
+    it "is printed without control characters" do
       expect(refuse("\e[31m\n", status: 2)).not_to include("\e")
     end
 
-    it "is a script or a program that does not exist" do
+    it "is reported when it names a script or a program that does not exist" do
       expect(refuse("script", "nothing")).to include("there is no script")
       expect(refuse("run", "--", "/no/such/program")).to include("cannot run")
     end
   end
 
   describe "in the process", :bpf do
-    it "is one that does not exist" do
+    it "is reported when the process does not exist" do
       expect(refuse("hot", "-p", 4_194_305)).to include("there is no process 4194305")
     end
 
-    it "is a dead one among several: it is named" do
+    it "is reported when one of several processes has ended, with its number" do
       expect(refuse("hot", "-p", host_target.pid, "-p", 4_194_305)).to include("there is no process 4194305")
     end
 
-    it "is a name that no process with the library has: it says which there are" do
+    it "is reported when no process with the library has the name, with the names of those that have it" do
       host_target
       expect(refuse("hot", "--comm", "nobody"))
         .to match(/no process with probescope is named "nobody"; there are: .*host_target \(\d+\)/)
     end
 
-    it "is one without workers and without the library" do
+    it "is reported when neither the process nor its children have the library" do
       bare = target("$stdout.sync = true; puts 'ready'; sleep", loaded: false).ready
       expect(refuse("hot", "-p", bare.pid, "--workers"))
         .to include("process #{bare.pid} and its children do not have probescope")
     end
 
-    it "is one without probescope: it says how to load it" do
+    it "is reported when a Ruby has no probescope, with the way to load it" do
       bare = target("$stdout.sync = true; puts 'ready'; sleep", loaded: false).ready
       expect(refuse("hot", "-p", bare.pid))
         .to include("does not have probescope loaded").and include("probescope run -- COMMAND", "doctor")
@@ -83,7 +83,7 @@ RSpec.describe "Bad input" do
         .to include("process #{bare.pid} does not have probescope loaded")
     end
 
-    it "is a Python without probescope: it says how to load it there", :python do
+    it "is reported when a Python has no probescope, with the way to load it", :python do
       bare = keep(Support::Child.new(Support::Python.interpreter,
                                      "-c", "print('ready', flush=True); import time; time.sleep(600)"))
       bare.await_line(/ready/)
@@ -92,8 +92,8 @@ RSpec.describe "Bad input" do
       expect(refuse("hot", "-p", bare.pid, "--workers")).to include("pip install /path/to/checkout")
     end
 
-    it "is a probe that the process refuses or cannot serve: with its reason, of each command, " \
-       "before bpftrace starts" do
+    it "is reported by each command when the process refuses the probe or cannot serve it, with " \
+       "the reason, before bpftrace starts" do
       refusing, unable = host_target("--state", 3), host_target("--state", 4)
       commands = {"calls" => "function__stats", "exceptions" => "exception__stats", "hot" => "sample__stats",
                   "lines" => "sample", "alloc" => "object__stats", "gc" => "gc__done", "gvl" => "gvl__wait",
@@ -106,34 +106,34 @@ RSpec.describe "Bad input" do
       end
     end
 
-    it "is a library too old for the probe" do
+    it "is reported when the library is too old for the probe" do
       expect(refuse("hot", "-p", host_target("--old").pid))
         .to include("does not have the probe sample__stats").and include("update it")
     end
 
-    it "is a process that is stopped" do
+    it "is reported when the process is stopped" do
       process = host_target
       process.signal(:STOP)
       expect(refuse("hot", "-p", process.pid))
         .to include("nothing is known of process #{process.pid}: it is stopped")
     end
 
-    # Hooks of ten thousand functions may take as long on a busy machine. Here the process is
-    # stopped for that time.
-    it "is none whose hooks come in later than in five seconds, where the interval is to be longer: " \
-       "it is whole" do
+    # On a busy machine ten thousand functions may take more than five seconds to get their hooks.
+    # The spec stops the process for that time.
+    it "is not reported when the hooks come in after five seconds of a longer interval, which is complete" do
       process = target("def work = 1; puts 'ready'; $stdout.flush; loop { work; sleep 0.01 }").ready
       process.signal(:STOP)
       command = probescope_start("calls", "-p", process.pid, "-d", 9, "--json")
       await("its semaphores", within: 60) { process.info.semaphore("stats__done").positive? }
-      sleep(8) # it is the time that counts
+      sleep(8) # longer than the five seconds
       process.signal(:CONT)
       expect(command.wait(within: 120)).to be_success, command.err
       expect(JSON.parse(command.out)["seconds"]).to be > 8
     end
 
-    # One call into C that keeps the VM lock, for minutes: no hook can come in.
-    it "is a Ruby that ran in C all the time" do
+    # The process makes one call into C that takes minutes and keeps the VM lock. No hook can come
+    # in.
+    it "is reported when a Ruby ran in C all the time" do
       process = target(<<~'RUBY').ready
         puts "ready"
         $stdout.flush
@@ -144,7 +144,7 @@ RSpec.describe "Bad input" do
                     "and let none of them in ")
     end
 
-    it "is a Ruby that slept in C all the time" do
+    it "is reported when a Ruby slept in C all the time" do
       process = target(<<~'RUBY').ready
         require "fiddle"
         sleeping = Fiddle::Function.new(Fiddle.dlopen(nil)["poll"],
@@ -161,14 +161,14 @@ RSpec.describe "Bad input" do
   end
 
   describe "on the machine" do
-    it "is no bpftrace, whatever PATH has" do
+    it "is reported when there is no bpftrace, whatever PATH says" do
       skip_without_root
       hidden = in_mounts("mount --bind /dev/null \"$(readlink -f /usr/bin/bpftrace)\"")
       expect(refuse("hot", "-p", 1, before: hidden))
         .to include("there is no bpftrace in /usr/local/sbin").and include("apt install bpftrace")
     end
 
-    it "is a bpftrace older than 0.17" do
+    it "is reported when bpftrace is older than 0.17" do
       skip_without_root
       Dir.mktmpdir do |folder|
         File.write(old = File.join(folder, "bpftrace"), "#!/bin/sh\necho bpftrace v0.14.0\n", perm: 0o755)
@@ -177,7 +177,7 @@ RSpec.describe "Bad input" do
       end
     end
 
-    it "is a bpftrace that others than root may change" do
+    it "is reported when bpftrace is a file that others than root may change" do
       skip_without_root
       Dir.mktmpdir do |folder|
         FileUtils.cp("/bin/true", other = File.join(folder, "bpftrace"))
@@ -188,26 +188,26 @@ RSpec.describe "Bad input" do
       end
     end
 
-    it "is no privilege", :bpf do
+    it "is reported when the user has no privilege", :bpf do
       skip_without_root
       expect(refuse("hot", "-p", host_target.pid, env: {"HOME" => "/"}, before: as_nobody))
         .to match(/privilege to trace|needs root/)
     end
 
-    it "is root without the capabilities", :bpf do
+    it "is reported when root lacks the capabilities", :bpf do
       skip_without_root
       expect(refuse("hot", "-p", host_target.pid, before: %w[setpriv --bounding-set=-sys_admin,-bpf]))
         .to include("root lacks CAP_SYS_ADMIN")
     end
 
-    it "is no tracefs", :bpf do
+    it "is reported when tracefs is not mounted", :bpf do
       skip_without_root
       hidden = in_mounts("umount -q /sys/kernel/debug/tracing 2>/dev/null; umount -q /sys/kernel/tracing")
       expect(refuse("hot", "-p", host_target.pid, before: hidden))
         .to include("mount -t tracefs tracefs /sys/kernel/tracing")
     end
 
-    it "is a kernel without uprobes", :bpf do
+    it "is reported when the kernel has no uprobes", :bpf do
       skip_without_root
       hidden = in_mounts("mount -t tmpfs none /sys/bus/event_source/devices")
       expect(refuse("hot", "-p", host_target.pid, before: hidden)).to include("the kernel has no uprobes")

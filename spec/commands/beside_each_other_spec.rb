@@ -2,13 +2,13 @@
 
 require "spec_helper"
 
-# Tracers that come and go beside others on the same process: those lose nothing, and the
-# application's own hooks stay.
+# Tracers attach to a process and leave it while other commands trace it. Those commands lose
+# nothing, and the application's own hooks stay.
 RSpec.describe "Commands beside each other", :bpf do
-  # Those that come and go.
+  # The commands that attach and leave.
   others = [["calls", "--all"], ["lines"], ["hot", "--by-request"], ["exceptions"], ["backtraces"],
             ["alloc", "--by-request"], ["slow"], ["flow", "--json"], ["gc"], ["stat", "--light"]]
-  # From one USR1 to the next it works, and says then how often.
+  # Each program works from one USR1 to the next. Then it prints how often it worked.
   programs = {
     "Ruby" => <<~RUBY,
       class Worker
@@ -87,7 +87,7 @@ RSpec.describe "Commands beside each other", :bpf do
     await("#{count} flushes") { process.info.header[:flushes] >= before + count }
   end
 
-  # What the process did while the others came and went.
+  # Returns what the process did while the others attached and left.
   def work(process, others)
     process.signal(:USR1)
     intervals(process)
@@ -101,7 +101,7 @@ RSpec.describe "Commands beside each other", :bpf do
   end
 
   programs.each do |language, program|
-    it "count all that a #{language} process does while others come and go" do
+    it "count all that a #{language} process does while others attach and leave" do
       process = Dir.mktmpdir do |folder|
         path = File.join(folder, "worker.#{language == "Ruby" ? "rb" : "py"}")
         File.write(path, program)

@@ -3,12 +3,12 @@
 require "spec_helper"
 
 RSpec.describe "hot and lines on a busy machine", :bpf do
-  # Processes that share one CPU.
+  # Starts processes that share CPU 0.
   def on_one_cpu(*commands)
     commands.map { |command| keep(Support::Child.new("taskset", "-c", "0", *command)) }
   end
 
-  # others: how many.
+  # Shares CPU 0 between the program and this number of busy processes (others).
   def expect_to_be_told(program, others)
     system("taskset", "-a", "-c", "-p", "0", program.pid.to_s, out: File::NULL, exception: true)
     on_one_cpu(*[[RbConfig.ruby, "-e", "loop {}"]] * others)

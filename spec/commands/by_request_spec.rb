@@ -3,8 +3,8 @@
 require "spec_helper"
 require "support/python"
 
-# Requests that take turns on one thread, so that its number tells nothing:
-# spec/commands/programs/by_request.*.
+# Requests take turns on one thread, so the thread's number does not name the request. The programs
+# are spec/commands/programs/by_request.*.
 RSpec.describe "The commands with --by-request", :bpf do
   {"Ruby" => ["rb", "Shop#", "ArgumentError"],
    "Python" => ["py", "Shop.", "ValueError"]}.each do |language, (suffix, prefix, error)|
@@ -15,14 +15,14 @@ RSpec.describe "The commands with --by-request", :bpf do
         target(program, *arguments, env: {"PROBESCOPE_FUNCTIONS" => "#{File.dirname(program)}/**"}).ready
       end
 
-      # Free-threaded Python neither samples nor tells of allocations.
+      # Free-threaded Python takes no samples and has no events for allocations.
       def free_threaded?
         @free_threaded ||= IO.popen([Support::Python.interpreter,
                                      "-c", "import sys; print(sys.abiflags)"], &:read).include?("t")
       end
 
-      # Of the rows of one process, {"GET /a" => [rows of the program], ..., nil => those of no
-      # request}
+      # Groups the rows of one process: {"GET /a" => [rows of the program], ..., nil => rows outside
+      # requests}.
       def by_request(rows)
         own = rows.select { |row| row["file"].to_s.include?("/by_request.") }
         own.group_by do |row|
@@ -31,7 +31,7 @@ RSpec.describe "The commands with --by-request", :bpf do
         end
       end
 
-      # What each command says of the work, done once by each process: {command => {pid => rows}}.
+      # Has each process do its work once. Returns {command => {pid => rows}}.
       def told(processes, commands)
         pids = processes.flat_map { |process| ["-p", process.pid] }
         running = commands.to_h do |name, _|
@@ -52,7 +52,7 @@ RSpec.describe "The commands with --by-request", :bpf do
         end
       end
 
-      it "counts each exception, object and slow call for the process and the request that it was in" do
+      it "counts each exception, object and slow call for its process and its request" do
         processes = [start, start]
         commands = {"exceptions" => "exception__stats", "alloc" => "object__stats",
                     "slow" => "function__slow10ms"}
@@ -92,7 +92,7 @@ RSpec.describe "The commands with --by-request", :bpf do
                    within: seconds + 60).json["rows"]
       end
 
-      it "shares the time on the CPU out among them" do
+      it "divides the time on the CPU among the requests" do
         skip "it takes no samples" if suffix == "py" && free_threaded?
         process = start("burn")
         skip_unless_served(process, "sample__stats")
@@ -101,10 +101,10 @@ RSpec.describe "The commands with --by-request", :bpf do
           own.find { |row| row["function"] == "#{prefix}burn" }&.fetch("total_share")
         end
         burning.compact!
-        burning.delete(nil) # the request that was under way when the tracer came
+        burning.delete(nil) # the request that ran during the attach
         expect(burning.keys).to contain_exactly("GET /a", "GET /b")
-        # Chance alone takes 9 points of 250 samples in one run of 1,000, and on a busy machine a
-        # third more. At the next check it is more.
+        # By chance alone, 250 samples deviate by more than 9 points in one run of 1,000. On a busy
+        # machine the deviation is a third larger. Samples taken at the next check deviate more.
         at_tick = suffix == "py" || Support::RUBY_TICKS
         expect(burning["GET /a"] / burning.values.sum).to be_within(at_tick ? 0.09 : 0.13).of(0.75)
         expect(burning.values.sum).to be > 0.8

@@ -3,11 +3,11 @@
 require "spec_helper"
 require "open3"
 
-# What a fault of ours looks like to a user. Copies of the command have one.
+# What a user sees of a fault of probescope. Each example plants a fault in a copy of the command.
 RSpec.describe "A fault of probescope" do
   around { |example| Dir.mktmpdir { |folder| (@folder = folder) && example.run } }
 
-  # A copy in which a method begins with a fault. Returns its line.
+  # Makes a copy in which the method begins with a fault. Returns the line of the fault.
   def copy(file, method, fault = "nil.no_such_method")
     FileUtils.cp_r(%w[exe lib providers].map { |name| File.join(Support::ROOT, name) }, @folder)
     path = File.join(@folder, "lib/probescope", file)
@@ -23,7 +23,7 @@ RSpec.describe "A fault of probescope" do
 
   version = /probescope \d+\.\d+\.\d+, Ruby #{Regexp.escape(RUBY_VERSION)}, Linux \S+, bpftrace .+/
 
-  it "in the helper says that it is one, where, and what to report" do
+  it "in the helper is reported as a fault, with its place and what to send" do
     line = copy("host/helper.rb", "list")
     said = run("ps")
     error = /NoMethodError: .*no_such_method.*/
@@ -32,7 +32,7 @@ RSpec.describe "A fault of probescope" do
     expect(said.wait.exitstatus).to eq(1)
   end
 
-  # The message of an exception may hold what a traced process says.
+  # An exception's message may quote text from a traced process.
   it "is reported in a few bytes that no terminal obeys" do
     copy("host/helper.rb", "list", 'raise "\e]0;owned\a\xff#{"x" * 5_000}"')
     said = run("ps").err
@@ -41,7 +41,7 @@ RSpec.describe "A fault of probescope" do
     expect(said.lines.first.size).to be < 500
   end
 
-  it "in the command does, too" do
+  it "in the command is reported as a fault, too" do
     line = copy("commands/script.rb", "list")
     said = run("script")
     what = %r{this is a fault of probescope: NoMethodError: .* at commands/script\.rb:#{line}:in}
@@ -49,7 +49,7 @@ RSpec.describe "A fault of probescope" do
     expect(said.wait.exitstatus).to eq(1)
   end
 
-  it "in the wheel's command does, too", :python do
+  it "in the wheel's command is reported as a fault, too", :python do
     package = File.join(@folder, "probescope")
     FileUtils.cp_r(File.join(Support::Python::PACKAGE, "probescope"), package)
     path = File.join(package, "command/script.py")
@@ -64,13 +64,13 @@ RSpec.describe "A fault of probescope" do
     expect(child.err).to match(/\Aprobescope: #{what}\n  try: report it as an issue .*: #{version}\n\z/)
   end
 
-  it "is none where whoever read has seen enough" do
+  it "is not reported when the reader of the output closes it early" do
     out, = Open3.capture2e("sh", "-c",
                            "(sleep 0.5; exec #{RbConfig.ruby} #{Support::EXE} script exceptions) | true")
     expect(out).to be_empty
   end
 
-  it "is none of a helper that was killed: the signal is named" do
+  it "is not reported when the helper was killed: the error names the signal" do
     copy("host/helper.rb", "list", "Process.kill(:KILL, Process.pid)")
     expect(run("ps").err).to match(
       /\Aprobescope: the helper that runs bpftrace ended \(KILL\)\n  try: run the command again\n\z/

@@ -6,7 +6,7 @@ require "support/host_helpers"
 require "support/process_trees"
 
 RSpec.describe "The end of a trace", :bpf do
-  # A command that is counting.
+  # Starts a command and waits until it counts.
   def counting(process, *options)
     command = probescope_start("hot", "-p", process.pid, "-d", 600, *options)
     await("the attach", within: 60) { listened_to?(process) && waiting_for_events?(tracers_of(process.pid)) }
@@ -23,7 +23,7 @@ RSpec.describe "The end of a trace", :bpf do
   def listened_to?(process) = info_of(process).semaphore("stats__done").positive?
 
   %i[INT TERM HUP].each do |signal|
-    it "comes early with SIG#{signal}, and what there is is shown" do
+    it "comes early with SIG#{signal}, and the command shows the figures so far" do
       process = host_target
       command = counting(process, "--json")
       expect(command.stop(signal).exitstatus).to eq(0)
@@ -32,8 +32,8 @@ RSpec.describe "The end of a trace", :bpf do
     end
   end
 
-  # What the process did between its last flush and the order is in the figures.
-  it "comes with a flush after the order, not with one that came just before it" do
+  # The figures have what the process did between its last flush and the signal.
+  it "waits for a flush that begins after the signal" do
     process = target("spec/commands/programs/steady.rb")
     process.await_line(/^ready/)
     command = probescope_start("calls", "-p", process.pid, "-d", 600, "--json")
@@ -47,7 +47,7 @@ RSpec.describe "The end of a trace", :bpf do
     expect(Time.iso8601(JSON.parse(command.out)["end"])).to be > ordered
   end
 
-  it "comes early also when the process flushes no more" do
+  it "comes early also when the process does not flush any more" do
     process = host_target
     command = counting(process)
     process.signal(:STOP)
@@ -55,16 +55,16 @@ RSpec.describe "The end of a trace", :bpf do
     expect(command.out).to include("Parser#step2")
   end
 
-  # The library holds a flush back while somebody leaves. A command that did not wait for it knew
-  # nothing; one of many seconds counted on until its bpftrace let go of the rows, or had a last
-  # second without rows, and lost was 0.
+  # The library holds a flush back while a tracer leaves. A command that did not wait for that flush
+  # had no figures. A command of many seconds counted until its bpftrace closed the rows, or its
+  # last second had no rows, and its count of losses was 0.
   it "waits for a flush that is held back while others leave" do
     process = target("spec/commands/programs/steady.rb", env: { "PROBESCOPE_FUNCTIONS" => "*/steady.rb" })
     process.await_line(/^ready/)
     command = probescope_start("calls", "-p", process.pid, "-d", 1, "--json")
     await("the attach", within: 60) { process.info.semaphore("stats__done").positive? }
     await("the interval") { process.info.header[:flushes].positive? }
-    # as long as the command runs; the library waits for 3 s at most
+    # Leaves as long as the command runs. The library waits for 3 s at most.
     attacher(process, "object__stats", cycles: 100_000)
     expect(command.wait.exitstatus).to eq(0), command.to_s
     one = JSON.parse(command.out)
@@ -80,7 +80,7 @@ RSpec.describe "The end of a trace", :bpf do
     expect(said).to be_within(40).of(truth), "said #{said}, in truth #{truth}, in #{(to - from) / 1e9} s"
   end
 
-  it "is the end of the process too: what it told until then is shown" do
+  it "comes when the process ends, and the command shows the figures until then" do
     process = host_target("--burst", 20, "--flushes", 20)
     command = probescope_start("exceptions", "-p", process.pid, "-d", 600, "--json")
     expect(command.wait.exitstatus).to eq(0)
@@ -89,14 +89,14 @@ RSpec.describe "The end of a trace", :bpf do
     expect(command.err).to include("process #{process.pid} ended while it was traced")
   end
 
-  it "is not survived by bpftrace when the command is killed with -9" do
+  it "ends bpftrace when the command is killed with -9" do
     process = host_target
     counting(process).signal(:KILL)
     await("the end of bpftrace") { tracers_of(process.pid).empty? }
     await("the semaphores") { !listened_to?(process) }
   end
 
-  it "is not survived by bpftrace when the helper is killed with -9, and the command says so" do
+  it "ends bpftrace when the helper is killed with -9, and the command reports it" do
     process = host_target
     command = counting(process)
     helper = children_of(command.pid).first
@@ -106,7 +106,7 @@ RSpec.describe "The end of a trace", :bpf do
     expect(command.err).to include("the helper that runs bpftrace ended")
   end
 
-  it "is a silent one when nobody reads the output any more" do
+  it "prints no error when the reader of the output has closed it" do
     reader, writer = IO.pipe
     errors, error_writer = IO.pipe
     reader.close

@@ -2,7 +2,8 @@
 
 require "spec_helper"
 
-# Three commands at once on one Ruby process, which works when it is told to and knows what it did.
+# Three commands trace one Ruby process at once. The process works on a signal and prints what it
+# did.
 RSpec.describe "lines, gc and gvl on a Ruby process", :bpf do
   work = <<~RUBY
     $stdout.sync = true
@@ -68,8 +69,8 @@ RSpec.describe "lines, gc and gvl on a Ruby process", :bpf do
     hottest = rows["lines"].find { |row| row["function"].end_with?("burn") }
     expect(work.lines[hottest["line"] - 1]).to include("number += 1")
     expect(hottest["self_share"]).to be > 0.3
-    # All of its collections, and at least the CPU time that Ruby measured for them: what other
-    # processes took comes on top.
+    # The command counts every collection. Its total is at least the CPU time that Ruby measured for
+    # them. The time in which other processes had the CPU comes on top.
     expect(rows["gc"].sum { |row| row["count"] }).to be_between(collections, collections + 3)
     total = rows["gc"].sum { |row| row["total_ns"] }
     expect(total).to be > gc_ns * 0.8

@@ -4,10 +4,9 @@ require "spec_helper"
 require "support/host_helpers"
 require "probescope/host/info"
 
-# What a command's answer says that looking cost.
+# The cost of looking that a command reports.
 RSpec.describe "What looking cost", :bpf do
-  # A method that does nothing, called as often as can be: under `calls` most of the CPU time is the
-  # hooks'.
+  # A loop calls a method that does nothing. Under `calls`, the hooks take most of the CPU time.
   ruby = <<~CODE
     def trifle; end
 
@@ -45,7 +44,7 @@ RSpec.describe "What looking cost", :bpf do
     target(path, env: {"PROBESCOPE_FUNCTIONS" => "#{@folder}/**"}).ready
   end
 
-  # CPU seconds for a unit of work between two moments.
+  # Returns the CPU seconds for a unit of work while the block runs.
   def seconds_a_unit(program)
     first = program.counters
     yield
@@ -53,7 +52,7 @@ RSpec.describe "What looking cost", :bpf do
     (last["cpu"] - first["cpu"]) / (last["units"] - first["units"])
   end
 
-  # [CPU ns of looking, CPU ns of the process], so far, after so many flushes.
+  # Waits for this number of flushes. Returns [CPU ns of looking, CPU ns of the process] so far.
   def looked(program, flushes)
     before = program.info.header[:flushes]
     await("#{flushes} flushes") { program.info.header[:flushes] >= before + flushes }
@@ -63,8 +62,8 @@ RSpec.describe "What looking cost", :bpf do
     memory&.close
   end
 
-  # GIVEN a program that raised for a while, THEN what measures raises is out again, also where few
-  # of its backtraces were freed.
+  # GIVEN a program that raised for a while, THEN the hooks that measure raises are out again, even
+  # when few of its backtraces were freed.
   it "is next to nothing under `exceptions` while a program allocates and does not raise" do
     program = start(".rb", <<~CODE)
       class Thing; end
@@ -85,7 +84,7 @@ RSpec.describe "What looking cost", :bpf do
     program.await_on("exception__stats")
     shares = Array.new(2) do |turn|
       program.counters if turn == 1
-      before = looked(program, 3) # the hooks are out by then
+      before = looked(program, 3) # afterwards the hooks are out
       looked(program, 2).zip(before).map { |now, then_| now - then_ }.reduce(:fdiv)
     end
     running.signal(:INT)
@@ -95,7 +94,7 @@ RSpec.describe "What looking cost", :bpf do
 
   {"Ruby" => [".rb", ruby], "Python" => [".py", python]}.each do |language, (suffix, code)|
     context "of #{language}", *(:python if language == "Python") do
-      it "is the part of the CPU time that the same work takes more" do
+      it "is the additional part of the CPU time of the same work" do
         attempts do
           program = start(suffix, code)
           plain = seconds_a_unit(program) { sleep 1 }
@@ -108,7 +107,7 @@ RSpec.describe "What looking cost", :bpf do
         end
       end
 
-      it "ends the trace early with what it has, when it is more than --max-overhead" do
+      it "ends the trace early when it exceeds --max-overhead, and the command shows the figures so far" do
         program = start(suffix, code)
         result = probescope("calls", "-p", program.pid, "-d", 600, "--json", "--max-overhead", "5%",
                             within: 120)
@@ -123,7 +122,7 @@ RSpec.describe "What looking cost", :bpf do
     end
   end
 
-  it "is what the process says, in the table, in JSON and of each process" do
+  it "is the figure of the process, in the table, in JSON and for each process" do
     pids = Array.new(2) { host_target.pid }
     options = pids.flat_map { |pid| ["-p", pid] }
     answer = probescope("calls", *options, "-d", 1, "--json").json
@@ -133,7 +132,7 @@ RSpec.describe "What looking cost", :bpf do
     expect(lines.map { |line| line["looking_share"] }.uniq).to eq([0.05])
   end
 
-  it "is limited by a percentage alone" do
+  it "has a limit that is a percentage" do
     result = probescope("calls", "-p", Process.pid, "--max-overhead", "little")
     expect(result.status.exitstatus).to eq(2)
     expect(result.err).to include("--max-overhead takes a percentage above 0")

@@ -5,14 +5,14 @@ require "support/host_helpers"
 require "support/process_trees"
 require "probescope/commands/calls"
 
-# An attach takes bpftrace about a second, so most examples look at several things of one.
+# An attach takes bpftrace about a second, so most examples check several things in one attach.
 RSpec.describe "Several processes", :bpf do
   def binary = Support::HostTarget.binary
   def result(command) = JSON.parse(command.out)
   def pids(*numbers) = numbers.flat_map { |pid| ["-p", pid] }
 
-  # A command that counts in each of these processes of host_target; the block does something
-  # meanwhile.
+  # Starts a command, waits until it counts in each of these processes of host_target, runs the
+  # block, and stops the command.
   def counting(*arguments, in_each:, tracers: 1)
     command = probescope_start(*arguments, "-d", 600, "--json")
     infos = in_each.map { |pid| memory(pid) }
@@ -27,14 +27,14 @@ RSpec.describe "Several processes", :bpf do
     command
   end
 
-  # probescope_info of a host_target, wherever its file is.
+  # Returns the probescope_info of a host_target, wherever its file is.
   def memory(pid)
     exe = File.readlink("/proc/#{pid}/exe")
     start = File.foreach("/proc/#{pid}/maps").find { |line| line.chomp.end_with?(" #{exe}") }[/\A\h+/].hex
     Support::Info.new(pid, start + dynamic_symbol(binary, "probescope_info").fetch(:address))
   end
 
-  # All of its bpftrace wait for events.
+  # Returns whether every bpftrace of the command waits for events.
   def in?(command, tracers)
     found = bpftraces(command)
     found.size == tracers && found.all? { |pid| File.read("/proc/#{pid}/wchan").include?("epoll") }
@@ -42,14 +42,14 @@ RSpec.describe "Several processes", :bpf do
     false
   end
 
-  # How often it has flushed.
+  # Returns how often the process has flushed.
   def flushes(process) = info_of(process).header[:flushes]
 
   def counts(command, name = "Parser#step0", figure = "calls")
     result(command)["rows"].select { |row| row["function"] == name }.to_h { |row| [row["pid"], row[figure]] }
   end
 
-  # Waits until a Ruby process has flushed n times while it was listened to.
+  # Waits until a traced Ruby process has flushed this number of times.
   def await_intervals(pid, count)
     info = await("the library in #{pid}") { Support::Info.of(pid) }
     await("a tracer in #{pid}") { info.semaphore("stats__done").positive? }
@@ -57,7 +57,7 @@ RSpec.describe "Several processes", :bpf do
     await("#{count} flushes of #{pid}", within: 60) { info.header[:flushes] >= before + count }
   end
 
-  # A copy of host_target, which is another file to the kernel.
+  # Makes a copy of host_target, which the kernel takes for another file.
   def copied(name = "copy")
     Dir.mktmpdir do |folder|
       copy = File.join(folder, name)
@@ -66,14 +66,14 @@ RSpec.describe "Several processes", :bpf do
     end
   end
 
-  # A host_target that flushes once, then four times that count, and ends.
+  # Starts a host_target that flushes once, then makes four flushes that count, and ends.
   def four_flushes(*options) = host_target("--burst", 4, "--flushes", 4, *options)
 
-  it "named one by one are one table, without the rows of others that map the same file" do
+  it "named one by one give one table, without the rows of other processes that map the same file" do
     one, two, other = four_flushes, four_flushes("--rows", 2), host_target
     command = probescope_start("calls", *pids(one.pid, two.pid, one.pid), "-d", 600, "--json")
     folder = link_folder(command)
-    expect(Dir.glob("#{folder}/*.so").size).to eq(1) # two links to one file would count twice
+    expect(Dir.glob("#{folder}/*.so").size).to eq(1) # with two links to one file bpftrace would count twice
     expect(File.stat(folder).mode & 0o777).to eq(0o700)
     expect(command.wait.exitstatus).to eq(0), command.to_s
 
@@ -89,7 +89,7 @@ RSpec.describe "Several processes", :bpf do
     await("off") { info_of(other).semaphore("stats__done").zero? }
   end
 
-  it "have others named without a number where these have ended" do
+  it "have the others reported without a number when those have ended" do
     trace = instance_double(Probescope::Host::Trace, others: {processes: 0, rows: 10})
     said = []
     Probescope::Host::Checks.new(trace, nil, some: false, keys: 1, max_overhead: nil) { |text| said << text }
@@ -98,7 +98,7 @@ RSpec.describe "Several processes", :bpf do
                         "rows left out: 10"])
   end
 
-  # A process with this number, or nil when others were faster each time.
+  # Returns a process with this number, or nil if other processes took the number each time.
   def with_number(pid)
     100.times do
       File.write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_s)
@@ -110,13 +110,12 @@ RSpec.describe "Several processes", :bpf do
     nil
   end
 
-  it "are rows of each by itself with --by-pid, also when one ends, " \
-     "one is stopped and one's number is reused" do
+  it "give separate rows with --by-pid, even when one ends, one is stopped and a number is reused" do
     ending, live, stopped, killed = four_flushes, host_target("--burst", 4, "--rows", 1), host_target,
                                     host_target
     stopped.signal(:STOP)
     arguments = ["exceptions", *pids(ending.pid, live.pid, stopped.pid, killed.pid), "--by-pid"]
-    command = probescope_start(*arguments, "-d", 1, "--json") # after 5 s for those that are silent
+    command = probescope_start(*arguments, "-d", 1, "--json") # it waits 5 s for silent processes
     ending.wait
     killed.stop(:KILL)
     reused = with_number(killed.pid)
@@ -137,7 +136,7 @@ RSpec.describe "Several processes", :bpf do
     expect(command.err).to include("process #{killed.pid} ended, and another one got its number") if reused
   end
 
-  it "by name are all of that name that serve the probe, with --all by two tracers" do
+  it "by name are all with that name that serve the probe; with --all by two tracers" do
     copied("ps-by-name-long-name") do |copy|
       one, two = Array.new(2) { host_target(binary: copy) }
       refusing = host_target("--state", 3, binary: copy)
@@ -153,8 +152,8 @@ RSpec.describe "Several processes", :bpf do
     end
   end
 
-  it "that fork are traced with the workers that come, beside a process of another runtime; " \
-     "what an ended one told stays" do
+  it "that fork are traced with their new workers, beside a process of another runtime; the rows " \
+     "of an ended worker stay" do
     master, = preforking(0)
     other = host_target("--abi", 2)
     command = probescope_start("calls", *pids(master.pid, other.pid), "--workers", "-d", 600, "--json",
@@ -175,7 +174,7 @@ RSpec.describe "Several processes", :bpf do
                    "those to come are traced too")
   end
 
-  it "need no library in the process that starts them; one that comes with another library is named" do
+  it "may have a parent without the library; the command names a child that comes with another library" do
     copied do |copy|
       shell =
         keep(Support::Child.new("sh", "-c", "#{binary} & #{binary} & read go; #{copy} & wait", stdin: true))
@@ -197,7 +196,8 @@ RSpec.describe "Several processes", :bpf do
     end
   end
 
-  # perf with the event of a probe, as its own documentation has it; nil where it is not installed.
+  # Starts perf on a probe in the way that perf's documentation shows. Returns nil if perf is not
+  # installed.
   def perf(process, probe)
     return unless system("perf", "--version", out: File::NULL, err: File::NULL)
 
@@ -212,20 +212,19 @@ RSpec.describe "Several processes", :bpf do
   end
 
   after do
-    stop_processes # an event that is in use stays
+    stop_processes # perf cannot delete an event in use
     system("perf", "probe", "-q", "-d", @event) if @event
     FileUtils.rm_rf(@perf) if @perf
   end
 
-  # Row 0 has one call a flush, of which there is one a second at most: rows counted twice would be
-  # twice the seconds. On a busy machine there are fewer: no less than came while the command was
-  # seen to listen. While a tracer leaves, one of the two goes first.
+  # Row 0 has one call a flush, and there is at most one flush a second. Rows counted twice would
+  # give twice the seconds. A busy machine has fewer flushes, but at least those during which the
+  # command was seen to count. When the tracer leaves, it disables one of two probes first.
   def once(command)
     be_between(@heard[command] - 2, 1.5 * result(command)["seconds"])
   end
 
-  it "are counted once by each of two commands, beside perf and a tracer of a third kind that leaves " \
-     "meanwhile" do
+  it "are counted once by each of two commands, beside perf and a third tracer that leaves meanwhile" do
     one, two = Array.new(2) { host_target }
     perf = perf(one, "stats__done")
     bare = attacher(one, "function__stats", "stats__done", library: binary, wait: false)
@@ -237,7 +236,7 @@ RSpec.describe "Several processes", :bpf do
         await_flushes(one, 30)
       end
       perf&.stop(:INT)
-      await_flushes(one, 4) # ours goes on
+      await_flushes(one, 4) # the command continues
     end
     expect(counts(inner)).to match(nil => once(inner))
     expect(counts(outer)).to match(one.pid => once(outer), two.pid => be_between(8, flushes(two)))
@@ -250,7 +249,7 @@ RSpec.describe "Several processes", :bpf do
 
   def device(pid) = File.read("/proc/#{pid}/maps")[%r{^\S+ \S+ \S+ (\S+) \d+ +\S*/target$}, 1]
 
-  it "are counted once each, in containers, over one overlay layer, and with a library that is gone from " \
+  it "are counted once each in containers, over one overlay layer, and with a library deleted from " \
      "the disk" do
     copied do |copy|
       own = "mount -t tmpfs none /mnt; cp #{binary} /mnt/target; exec /mnt/target"
@@ -259,8 +258,9 @@ RSpec.describe "Several processes", :bpf do
                 "lowerdir=#{File.dirname(copy)}/lower,upperdir=upper,workdir=work all; exec all/target"
       FileUtils.mkdir_p(File.join(File.dirname(copy), "lower"))
       FileUtils.cp(binary, File.join(File.dirname(copy), "lower/target"))
-      # The first two: same inode number, same contents, and yet two files: the second gets a link
-      # when it turns out to be deaf. The other two show two devices and map one file.
+      # The first two processes map two files with the same inode number and the same contents. The
+      # second file gets a link when no event comes from it. The other two processes show two
+      # devices and map one file.
       contained = [own, own, overlay, overlay].map { |script| inside(container(script)) }
       expect(contained.map { |pid| device(pid) }.uniq.size).to eq(4)
       gone = host_target(binary: copy)
@@ -274,7 +274,7 @@ RSpec.describe "Several processes", :bpf do
       command = counting("calls", *pids(*all), "--by-pid", in_each: all)
       expect(counts(command)).to match(all.to_h { |pid| [pid, be_between(1, memory(pid).header[:flushes])] })
 
-      # Each by itself.
+      # Each process by itself.
       [contained.first, gone.pid].each do |pid|
         alone = counting("calls", *pids(pid), in_each: [pid])
         expect(result(alone)).to include("pids" => [pid], "others" => {"processes" => 0, "rows" => 0})
@@ -283,8 +283,8 @@ RSpec.describe "Several processes", :bpf do
     end
   end
 
-  it "cannot be told apart inside of a container by an older bpftrace, which is refused; " \
-     "by a newer one they are" do
+  it "cannot be distinguished inside a container by an older bpftrace, which the command refuses; " \
+     "a newer one distinguishes them" do
     child = container(<<~SH, env: ENV.to_h, within: 60)
       #{binary} > /dev/null & one=$!
       #{binary} > /dev/null & two=$!
@@ -315,8 +315,8 @@ RSpec.describe "Several processes", :bpf do
       targets.each { |process| await("off") { info_of(process).semaphore("stats__done").zero? } }
       folder
     end
-    # The helper's by the command after it, that command's own by its helper, which outlives it for
-    # a moment.
+    # The next command deletes the folder of the killed helper. The helper of the killed command
+    # deletes that command's folder: it outlives the command for a moment.
     folders.each { |folder| await("the end of #{folder}") { !File.exist?(folder) } }
   end
 end

@@ -5,11 +5,11 @@ require "support/host_helpers"
 require "probescope/host/descendants"
 require "probescope/host/info"
 
-# PROBESCOPE_MAX_OVERHEAD in a process: it takes hooks out by itself, and each answer says which and
-# when.
+# With PROBESCOPE_MAX_OVERHEAD a process takes hooks out by itself. Each answer says which hooks,
+# and when.
 RSpec.describe "PROBESCOPE_MAX_OVERHEAD", :bpf do
-  # A method that does nothing, called as often as can be, and one that is called once for each
-  # USR1. USR2 forks a child that calls the first one 500 times.
+  # A loop calls a method that does nothing. A second method is called once for each USR1. USR2
+  # forks a child that calls the first method 500 times.
   ruby = <<~CODE
     class Thing; end
     def trifle; end
@@ -68,8 +68,8 @@ RSpec.describe "PROBESCOPE_MAX_OVERHEAD", :bpf do
             child()
   CODE
 
-  # Four threads that call the hot one; each calls the rare one once for each USR1, and a
-  # short-lived one comes and goes all the time.
+  # Four threads call the hot method. Each calls the rare method once for each USR1. Short-lived
+  # threads start and end all the time.
   threads_of_ruby = <<~CODE
     def trifle; end
     def rare = nil
@@ -138,8 +138,8 @@ RSpec.describe "PROBESCOPE_MAX_OVERHEAD", :bpf do
         threading.Thread(target=run, daemon=True).start()
     print("ready", flush=True)
     while True:
-        # A thread that waits for a lock does not come to its signal handlers when the kernel has
-        # another one take the signal.
+        # The main thread must not wait for a lock: a waiting thread does not run its signal
+        # handlers when the kernel delivers the signal to another thread.
         for _ in range(4):
             while done.empty():
                 time.sleep(0.001)
@@ -155,7 +155,7 @@ RSpec.describe "PROBESCOPE_MAX_OVERHEAD", :bpf do
     target(path, env: {"PROBESCOPE_FUNCTIONS" => "#{@folder}/**", "PROBESCOPE_MAX_OVERHEAD" => limit}).ready
   end
 
-  # CPU seconds for a unit of work.
+  # Returns the CPU seconds for a unit of work.
   def seconds_a_unit(program)
     first = program.counters
     sleep 1
@@ -170,7 +170,7 @@ RSpec.describe "PROBESCOPE_MAX_OVERHEAD", :bpf do
     end
   end
 
-  # The share of the CPU time that looking takes from now on, over some flushes.
+  # Returns the share of looking in the CPU time, over the next flushes.
   def looking_from_now_on(program)
     memory = File.open("/proc/#{program.pid}/mem", "rb")
     info = Probescope::Host::Info.new(memory, program.info.address)
@@ -193,8 +193,8 @@ RSpec.describe "PROBESCOPE_MAX_OVERHEAD", :bpf do
 
   def row(answer, name) = answer["rows"].find { |row| row["function"].end_with?(name) }
 
-  # Its interval has begun then: on a busy machine the last probe, which says so, comes long after
-  # the first.
+  # Starts `calls` and waits until its interval has begun. On a busy machine the last probe, which
+  # begins the interval, is attached long after the first.
   def calls(program)
     probescope_start("calls", "-p", program.pid, "-d", 600, "--json").tap do
       await("its last probe", within: 60) { program.info.semaphore("stats__done").positive? }
@@ -203,9 +203,9 @@ RSpec.describe "PROBESCOPE_MAX_OVERHEAD", :bpf do
     end
   end
 
-  # GIVEN a file that is loaded under a tracer, whose methods have one TracePoint together, THEN it
-  # gives way to one for each method, and the hottest one's goes alone. The first method is in two
-  # classes, and two methods define others.
+  # GIVEN a file that is loaded under a tracer, whose methods share one TracePoint, THEN a
+  # TracePoint for each method replaces the shared one, and only the hottest method's is taken out.
+  # The first method is in two classes, and two methods define others.
   it "takes out a function of a file that was loaded under a tracer" do
     File.write(File.join(@folder, "late.rb"), <<~CODE)
       class Late
@@ -270,7 +270,7 @@ RSpec.describe "PROBESCOPE_MAX_OVERHEAD", :bpf do
     expect(answer["lost"].to_h.values.grep(Integer).sum).to eq(0)
   end
 
-  # What other Ractors call is not counted, and its hooks run there all the same.
+  # Calls in other Ractors are not counted, but the hooks run there, too.
   it "holds in a program with Ractors" do
     program = start(".rb", <<~CODE)
       Warning[:experimental] = false
@@ -295,8 +295,8 @@ RSpec.describe "PROBESCOPE_MAX_OVERHEAD", :bpf do
     10.times { program.counters }
     answer = ended(running)
     program.await_off("function__stats")
-    # Calls of the other Ractor have no row. Where the functions that have one are not what takes
-    # the time, the group goes.
+    # Calls in the other Ractor have no row. If functions with rows do not take the time, the whole
+    # group of hooks is taken out.
     out = answer["processes"].first["taken_out"].map { |probe| probe["at"] }
     out << row(answer, "trifle")["counted_until"] if out.empty?
     expect(out).to all(be_between(answer["begin"], answer["end"]))
@@ -312,7 +312,7 @@ RSpec.describe "PROBESCOPE_MAX_OVERHEAD", :bpf do
       one_by_one = language == "Ruby" ||
                    Gem::Version.new(Support::Python.full_version) >= Gem::Version.new("3.12")
 
-      it "takes out the functions that are called most, for as long as somebody listens" do
+      it "takes out the functions that are called most, as long as a tracer listens" do
         skip "of another CPython: 3.12 and later" unless one_by_one
         attempts do
           program = start(suffix, code)
@@ -326,7 +326,7 @@ RSpec.describe "PROBESCOPE_MAX_OVERHEAD", :bpf do
             answer = ended(running)
             program.await_off("function__stats")
             hot, rare = row(answer, "trifle"), row(answer, "rare")
-            # With its hooks in it is less than a half.
+            # While its hooks are in, the ratio is below a half.
             expect(plain / traced).to be > 0.7
             expect(hot["calls"]).to be > 1000
             expect(hot["counted_until"]).to be_between(answer["begin"], answer["end"])
@@ -337,7 +337,7 @@ RSpec.describe "PROBESCOPE_MAX_OVERHEAD", :bpf do
         end
       end
 
-      it "is said in the table" do
+      it "is reported in the table" do
         program = start(suffix, code)
         running = probescope_start("calls", "-p", program.pid, "-d", 600)
         await_taken_out(program)
@@ -347,7 +347,7 @@ RSpec.describe "PROBESCOPE_MAX_OVERHEAD", :bpf do
           .and include("(until TIME): not counted since then")
       end
 
-      it "is said beside the lines of stat when it happens, and once" do
+      it "is reported once beside the lines of stat, when it happens" do
         skip "of another CPython: 3.12 and later" unless one_by_one
         program = start(suffix, code)
         running = probescope_start("stat", "-p", program.pid)
@@ -360,12 +360,12 @@ RSpec.describe "PROBESCOPE_MAX_OVERHEAD", :bpf do
         expect(running.err.scan(said).size).to eq(1), running.err
       end
 
-      it "leaves a forked child all hooks" do
+      it "does not take hooks out of a forked child" do
         attempts do
           program = start(suffix, code)
           running = probescope_start("calls", "-p", program.pid, "--workers", "-d", 600, "--by-pid", "--json")
           await_taken_out(program)
-          looking_from_now_on(program) # until the hooks are out, which the mark in the row precedes
+          looking_from_now_on(program) # the row is marked before the hooks are out
           program.signal(:USR2)
           child = await("a child") { Probescope::Host::Descendants.of(program.pid).first }
           await("the child's end") do
@@ -373,13 +373,13 @@ RSpec.describe "PROBESCOPE_MAX_OVERHEAD", :bpf do
           end
           answer = ended(running)
           counted = answer["rows"].find { |row| row["pid"] == child && row["function"].end_with?("trifle") }
-          # Its hooks come in again while it runs, and it is not what takes them.
+          # The child's hooks come in again while the child runs, and they are not taken out there.
           expect(counted.slice("counted_until")).to eq("counted_until" => nil)
           expect(counted["calls"]).to be_between(1, 500)
         end
       end
 
-      it "takes out a probe that has no functions, and says until when it counts" do
+      it "takes out a probe that has no functions, and reports the end of its counting" do
         skip "of another CPython: 3.12 and later" if language == "Python" && !one_by_one
         busy = code.gsub("trifle while", "Thing.new while")
                    .gsub("        trifle()\n    units", "        object()\n    units")
@@ -396,8 +396,8 @@ RSpec.describe "PROBESCOPE_MAX_OVERHEAD", :bpf do
         expect(program.info.state("object__stats")).to eq(:off)
       end
 
-      # Several threads that call, take turns in calls, and end.
-      it "takes out what threads call, and loses no call of the others" do
+      # Several threads call, take turns within calls, and end.
+      it "takes out a function that threads call, and loses no call of the other functions" do
         skip "of another CPython: 3.12 and later" unless one_by_one
         program = start(suffix, language == "Ruby" ? threads_of_ruby : threads_of_python)
         running = calls(program)
@@ -412,7 +412,7 @@ RSpec.describe "PROBESCOPE_MAX_OVERHEAD", :bpf do
         expect(program).to be_alive
       end
 
-      it "that is no percentage is no limit, and each answer says so" do
+      it "that is not a percentage sets no limit, and each answer reports it" do
         program = start(suffix, code, "little")
         result = probescope("calls", "-p", program.pid, "-d", 1, "--json")
         expect(result).to be_success, result.err

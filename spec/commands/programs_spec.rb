@@ -8,26 +8,26 @@ require "support/host_helpers"
 RSpec.describe "The bpftrace programs, by themselves", :bpf do
   let(:programs) { Dir[File.join(Support::ROOT, "providers/*.bt")] }
 
-  # Runs one on a process until it has attached all its probes, and for some flushes of this target
-  # more. A bpftrace that is ended before that takes the probes of rows out first, and has intervals
+  # Runs a program on a process until all its probes are attached, and then for some flushes. A
+  # bpftrace that ended earlier would detach the probes of rows first, and would print intervals
   # without rows.
   def run_program(path, process, lines: nil)
     wanted = File.read(path).scan(/^usdt:\$1:probescope:(\w+)/).flatten & info_of(process).probes.keys
-    # bpftrace 0.24 and later warns of a number that is left out.
+    # bpftrace 0.24 and later warns of a missing positional parameter.
     tracer = tracer(path, pid: process.pid, args: File.basename(path).start_with?("slow") ? ["*", "0"] : [])
     await("#{path} attached", within: 60) do
       info_of(process).probes.values_at(*wanted).all? { |probe| probe[:enabled].positive? }
     end
-    await_flushes(process, 4) unless path.end_with?("raises.bt", "all.bt") # these are no statistics
+    await_flushes(process, 4) unless path.end_with?("raises.bt", "all.bt") # no statistics
     tracer.await_line(lines) if lines
     tracer.finish
     tracer
   end
 
-  # What bpftrace says of its own environment.
+  # Returns whether bpftrace prints the line about its own environment.
   def of_its_own?(line) = line.match?(/RLIMIT_MEMLOCK|available_filter_functions|deprecated|\AAttached/)
 
-  it "open with the question, a way to run them, and what they print" do
+  it "open with the question, a usage line and sample output" do
     programs.each do |path|
       text = File.read(path)
       expect(text).to match(%r{\A#!/usr/bin/env bpftrace\n/\*\n \* \S.*\n}), path
@@ -36,17 +36,17 @@ RSpec.describe "The bpftrace programs, by themselves", :bpf do
     end
   end
 
-  # bpftrace attaches the last probe of a text first. A stats__done that is attached before the
-  # others can begin an interval that they miss the beginning of: on a machine where it takes
-  # bpftrace long enough.
-  it "have stats__done first, which is attached last" do
+  # bpftrace attaches the last probe of a program first. If stats__done were attached before the
+  # others, an interval could begin before the others count. This happened on machines where
+  # bpftrace attaches slowly.
+  it "have stats__done first, so that it is attached last" do
     counting = programs.select { |path| File.read(path).include?(":stats__done") }
     expect(counting.size).to be > 10
     expect(counting.map { |path| File.read(path)[/^usdt:\$1:probescope:(\w+)/, 1] }.uniq)
       .to eq(["stats__done"])
   end
 
-  it "have it first in the bridge's program, too, whatever is wanted" do
+  it "have stats__done first in the bridge's program, too, for every set of signals" do
     [true, false].repeated_permutation(3) do |exceptions, metrics, messages|
       program = Probescope::Otel::Program.new(slow: 10_000_000, exceptions: exceptions, metrics: metrics,
                                               messages: messages)
@@ -60,7 +60,7 @@ RSpec.describe "The bpftrace programs, by themselves", :bpf do
     expect(reading.map { |path| File.basename(path) }).to eq(["raises.bt"])
   end
 
-  it "print their largest rows last, and nothing twice" do
+  it "print their largest rows last, and no row twice" do
     {"exceptions.bt" => %w[raised backtrace_ns], "hot.bt" => %w[total_ns self_ns],
      "calls.bt" => %w[calls self_ns],
      "alloc.bt" => %w[allocated bytes], "lines.bt" => %w[self_ns],
@@ -76,7 +76,7 @@ RSpec.describe "The bpftrace programs, by themselves", :bpf do
     end
   end
 
-  it "print a line for each event where they are about events" do
+  it "print a line for each event if they are about events" do
     raises = File.join(Support::ROOT, "providers/raises.bt")
     expect(run_program(raises, host_target, lines: /Error0/).out)
       .to include("Error0 at /app/lib/parser.rb:10, 100 frames, 1000 ns: a message\n")
@@ -85,17 +85,18 @@ RSpec.describe "The bpftrace programs, by themselves", :bpf do
       .to match(%r{^> \d+ \d+ \d+ 1 0 10\tParser#step0\t/app/lib/parser\.rb$})
     {"stat.bt" => "6 6 60000000 6 240 3000000 3 2 5 7",
      "light.bt" => "0 6 60000000 0 0 3000000 3 2 5 7"}.each do |name, figures|
-      # not the first one, perhaps: one probe is attached after the other
+      # perhaps not the first line: the probes are attached one after the other
       line = /^= \d+ 1000000000 500000000 #{figures}( \d+)+$/
       expect(run_program(File.join(Support::ROOT, "providers", name), host_target, lines: line).out)
         .to match(line)
     end
   end
 
-  it "warn of nothing" do
+  it "have no warnings" do
     programs.each do |path|
-      # Two lines of the program follow. The programs' heads tell of a parameter that is missing;
-      # 0.27 warns of casts that 0.23 wants, and of delete()'s result, which 0.17 does not have.
+      # Each warning is followed by two lines of the program. The head of each program explains a
+      # missing parameter. bpftrace 0.27 warns of casts that 0.23 needs, and of the result of
+      # delete(), which 0.17 does not have.
       known = /Positional parameter \$\d is empty|Unnecessary cast:|Return value discarded/
       said = run_program(path, host_target).err.gsub(/^.*WARNING: (#{known}).*\n.*\n.*\n/, "")
       complaints = said.lines.reject { |line| line.strip.empty? || of_its_own?(line) }

@@ -4,7 +4,7 @@ require "spec_helper"
 require "support/host_helpers"
 
 RSpec.describe "ps and doctor" do
-  it "ps lists what can be traced, and which probes are listened to", :bpf do
+  it "ps lists the processes that can be traced, and the probes in use", :bpf do
     process = host_target
     row = probescope("ps", "--json").json["rows"].find { |candidate| candidate["pid"] == process.pid }
     expect(row).to eq("pid" => process.pid, "name" => "host_target", "deleted" => false,
@@ -13,14 +13,14 @@ RSpec.describe "ps and doctor" do
     expect(probescope("ps").out).to match(/^ *#{process.pid}  host_target +ruby +3\.1\.2 +1  0\.1\.0/)
   end
 
-  it "ps says of a newer and of an older library what it can", :bpf do
+  it "ps lists the fields that it can read of a newer and of an older library", :bpf do
     newer = host_target("--abi", 2)
     older = host_target("--old")
     rows = probescope("ps", "--json").json["rows"].to_h { |row| [row["pid"], row["abi"]] }
     expect(rows).to include(newer.pid => 2, older.pid => 1)
   end
 
-  it "traces a process with a newer library all the same", :bpf do
+  it "hot traces a process with a newer library", :bpf do
     expect(probescope("hot", "-p", host_target("--abi", 2).pid, "-d", 1, "--json").json["rows"].size).to eq(3)
   end
 
@@ -33,10 +33,10 @@ RSpec.describe "ps and doctor" do
       .each { |what| expect(result.out).to match(/^(ok|--)  .*#{what}/) }
   end
 
-  it "doctor tries what it promises, and says why it cannot be", :bpf do
+  it "doctor runs a bpftrace program, and gives the reason when that fails", :bpf do
     expect(probescope("doctor").out).to include("ok  the privilege to trace: bpftrace has run a program\n")
     skip "no python3 here" unless system("python3", "--version", out: File::NULL)
-    # All capabilities are there, and the kernel forbids BPF all the same.
+    # The process has all capabilities, but the kernel forbids BPF.
     forbidden = ["python3", File.join(Support::ROOT, "spec/support/without_calls.py"), "bpf"]
     child = keep(Support::Child.new(*forbidden, RbConfig.ruby, Support::EXE, "doctor", env: ENV.to_h))
     expect(child.wait.exitstatus).to eq(1)
@@ -53,7 +53,7 @@ RSpec.describe "ps and doctor" do
     expect(child.err).to include("\n  try: run it as root on the host")
   end
 
-  it "says that a user namespace has no privilege, in doctor and in others" do
+  it "doctor and other commands report that a user namespace has no privilege" do
     unless system("unshare", "--user", "--map-root-user", "true", err: File::NULL)
       skip "no user namespaces here"
     end
@@ -69,12 +69,12 @@ RSpec.describe "ps and doctor" do
     end
   end
 
-  it "doctor names each probe that is not served, and why", :bpf do
+  it "doctor names each probe that is not served, with the reason", :bpf do
     out = probescope("doctor", "-p", host_target("--state", 2).pid).out
     expect(out).to include("--  function__stats is degraded: as the spec asked\n")
   end
 
-  it "doctor says what to do, and fails" do
+  it "doctor gives a next step, and fails" do
     result = probescope("doctor", "-p", 4_194_305, "--json")
     expect(result.json["rows"].last).to include("state" => "bad", "next_step" => /probescope ps/)
   end

@@ -95,7 +95,7 @@ RSpec.describe "The commands on a Python process", :bpf, :python do
                   allocates: "return Thing()", allocated: nil,
                   formatted: "traceback.format_exc", asks: "traceback.format_exc()"
 
-  it "lines and gc say what it did, and gvl that Python does not tell" do
+  it "lines and gc report what it did, and gvl is refused" do
     Dir.mktmpdir do |folder|
       File.write("#{folder}/worker.py", <<~PYTHON)
         import gc
@@ -137,8 +137,8 @@ RSpec.describe "The commands on a Python process", :bpf, :python do
     end
   end
 
-  # A program in a virtual environment of its own, with a copy of the package in it, that knows
-  # nothing of it. Its Python has a name of its own.
+  # Makes a virtual environment with a copy of the package, and a program that does not import it.
+  # The environment's Python has its own name.
   def in_virtualenv(folder)
     tool(Support::Python.interpreter, "-m", "venv", "--without-pip", folder)
     package = %w[probescope probescope.pth].map { |name| File.join(Support::Python::PACKAGE, name) }
@@ -160,14 +160,14 @@ RSpec.describe "The commands on a Python process", :bpf, :python do
     ["#{folder}/bin/probed-python", "#{folder}/shop.py"]
   end
 
-  # Rewritten as an upgrade does it: the processes that run keep the old file.
+  # Replaces the file as an upgrade does: running processes keep the old file.
   def upgrade(library)
     FileUtils.cp(library, "#{library}.new")
     File.rename("#{library}.new", library)
   end
 
-  it "is one of a virtualenv, with its library replaced on disk, in a container, and beside a Ruby: " \
-     "all in one table" do
+  it "is one of a virtualenv, one with its library replaced on disk, one in a container, and one " \
+     "beside a Ruby: one table has them all" do
     Dir.mktmpdir do |folder|
       command = in_virtualenv(folder)
       old = probescope_start("run", "--", *command)

@@ -4,15 +4,15 @@ require "spec_helper"
 require "support/replay"
 require "support/schemas"
 
-# Every table and JSON of both hosts, of what real versions of bpftrace printed
-# (spec/fixtures/bpftrace), without BPF. What they print is the same for each version, and stands in
-# spec/fixtures/golden: `rake fixtures:golden` writes it.
+# Compares every table and JSON of both hosts with spec/fixtures/golden, on what real versions of
+# bpftrace printed (spec/fixtures/bpftrace). It needs no BPF. The output is the same for each
+# version; `rake fixtures:golden` writes it.
 RSpec.describe "On what bpftrace printed once" do
   golden = File.join(Support::ROOT, "spec/fixtures/golden")
   recordings = Support::Recordings
   define_method(:recordings) { recordings }
 
-  # Options beside those on which the program depends.
+  # Options of the command that do not change its program.
   def options(kind, command)
     several = [[], ["--by-pid"]] if kind == "several"
     if %w[one full].include?(kind) && !%w[stat flow slow].include?(command)
@@ -21,7 +21,8 @@ RSpec.describe "On what bpftrace printed once" do
     [*(several || [[]]), *some].flat_map { |words| [words, [*words, "--json"]] }
   end
 
-  # What several processes tell live comes in an order of its own each time.
+  # Several processes in a live recording come in a different order each time, so these are left
+  # out.
   def gem(program, recorded)
     others = recordings::LIVE.key?(program) ? %w[lost several] : []
     recorded.reject { |head, _| others.include?(head[:recording]) }.flat_map do |head, answers|
@@ -29,7 +30,7 @@ RSpec.describe "On what bpftrace printed once" do
     end
   end
 
-  # Of one process.
+  # The wheel traces one process.
   def wheel(program, recorded)
     of_one = recorded.select { |head, _| %w[one hostile full strings].include?(head[:recording]) }
     of_one.flat_map do |head, answers|
@@ -37,7 +38,7 @@ RSpec.describe "On what bpftrace printed once" do
     end
   end
 
-  # Compares with the file, or writes it.
+  # Compares the text with the file, or writes the file.
   def expect_golden(path, text)
     if ENV["PROBESCOPE_GOLDEN"] == "write"
       FileUtils.mkdir_p(File.dirname(path))
@@ -48,20 +49,20 @@ RSpec.describe "On what bpftrace printed once" do
 
   recordings.versions.each do |version|
     recordings::PROGRAMS.each do |program, (command)|
-      it "of bpftrace #{version}, #{program}: the gem's tables and JSON are the known ones, " \
-         "and fit the schema" do
+      it "of bpftrace #{version}, #{program}: the gem's tables and JSON are as recorded, and fit " \
+         "the schema" do
         told = gem(program, recordings.read(version, program))
         expect(told.flat_map(&:objects)).to fit_the_schema_of(command)
         expect_golden(File.join(golden, "gem", "#{program}.txt"), told.map(&:text).join)
       end
 
-      it "of bpftrace #{version}, #{program}: the wheel's lines are the known ones" do
+      it "of bpftrace #{version}, #{program}: the wheel's lines are as recorded" do
         told = wheel(program, recordings.read(version, program))
         expect(told.flat_map(&:objects)).to fit_the_schema_of(command)
         expect_golden(File.join(golden, "wheel", "#{program}.txt"), told.map(&:text).join)
       end
 
-      next if command == "flow" # of one thread there, and of all here
+      next if command == "flow" # the gem shows one thread, the wheel all
 
       it "of bpftrace #{version}, #{program}: the JSON of both hosts is the same" do
         recorded = recordings.read(version, program).select do |head, _|
@@ -76,7 +77,7 @@ RSpec.describe "On what bpftrace printed once" do
     end
   end
 
-  # The recordings are of another day, and only the gem's host heard what the clock was.
+  # The recordings are of another day, and only the gem's host records the time of day.
   def timeless(value)
     case value
     when Array then value.map { |one| timeless(one) }
@@ -85,12 +86,12 @@ RSpec.describe "On what bpftrace printed once" do
     end
   end
 
-  # Three rows of 1, 2 and 3 calls in one process, two in another, one in the third; three flushes
-  # of each.
+  # One process has three rows of 1, 2 and 3 calls, one has two rows and one has one. Each flushes
+  # three times.
   def live_sums(lines) = %w[calls raises gc_ns samples].map { |figure| lines.sum { |line| line[figure] } }
 
   recordings.versions.each do |version|
-    it "of bpftrace #{version}: stat adds up several processes, in whatever order they tell" do
+    it "of bpftrace #{version}: stat adds up several processes, whatever their order" do
       head, answers = recordings.read(version, "stat").find { |one, _| one[:recording] == "several" }
       [[], ["--by-pid"]].each do |options|
         lines = Support::Replay.gem(head, answers, "--json", *options).objects
@@ -101,8 +102,8 @@ RSpec.describe "On what bpftrace printed once" do
       end
     end
 
-    # Which ones were lost depends on the machine.
-    it "of bpftrace #{version}: events that the kernel lost are counted by both hosts" do
+    # The number of lost events depends on the machine.
+    it "of bpftrace #{version}: both hosts count events that the kernel lost" do
       head, answers = recordings.read(version, "flow").find { |one, _| one[:recording] == "lost" }
       told = Support::Replay.gem(head, answers).text
       number = told[/^probescope: (\d+) events were lost between the kernel and bpftrace$/, 1].to_i
@@ -115,7 +116,7 @@ RSpec.describe "On what bpftrace printed once" do
     end
   end
 
-  it "has recordings of several versions, each of every program and kind" do
+  it "has recordings of several versions, for every program and kind" do
     expect(recordings.versions).to include("0.17", "0.20", "0.23", "0.27")
     recordings.versions.product(recordings.all.to_a).each do |version, (program, expected)|
       expect(recordings.read(version, program).map { |head, _| head[:recording] })

@@ -57,7 +57,7 @@ RSpec.describe "The commands on a Ruby process", :bpf do
 
     $stdout.sync = true
     puts "ready"
-    # No signal ends this wait: the second call is for ever, with the VM lock held.
+    # No signal ends this wait. The second call never returns and holds the VM lock.
     lock = Fiddle::Function.new(Fiddle.dlopen(nil)["pthread_mutex_lock"], [Fiddle::TYPE_VOIDP],
                                 Fiddle::TYPE_INT, need_gvl: true)
     mutex = "\\0" * 64
@@ -70,10 +70,10 @@ RSpec.describe "The commands on a Ruby process", :bpf do
                   allocates: "def allocate", allocated: "Object",
                   formatted: "backtrace", asks: "e.backtrace"
 
-  # Ruby 3.1 and 3.2 know a forked child's main thread by its number in the parent, which has no
-  # timer in the child.
+  # Ruby 3.1 and 3.2 keep the number that a forked child's main thread has in the parent. That
+  # number has no timer in the child.
   [true, false].each do |before|
-    it "samples a child as it does the parent, forked #{before ? "after" : "before"} probescope was loaded" do
+    it "samples a child like its parent, forked #{before ? "after" : "before"} probescope was loaded" do
       parent = target(<<~RUBY, loaded: before).ready
         #{burn.lines.first}
         child = fork do

@@ -7,7 +7,7 @@ require "probescope/commands/slow"
 require "probescope/host/path"
 
 RSpec.describe "run, script and help" do
-  it "run becomes the command, with the library in its Ruby" do
+  it "run replaces itself with the command, and its Ruby loads the library" do
     script = "p Process.pid, $LOADED_FEATURES.grep(%r{probescope/auto}).size, ARGV"
     result = probescope("run", "--", RbConfig.ruby, "-e", script, "a b", "--json")
     pid, loaded, arguments = result.out.lines
@@ -16,18 +16,18 @@ RSpec.describe "run, script and help" do
     expect(arguments).to eq(%(["a b", "--json"]\n))
   end
 
-  it "run asks the package of a Python to load itself, and leaves one without it alone" do
+  it "run sets PROBESCOPE for the package of a Python, and does not disturb a Python without it" do
     script = "import os, sys; print(os.environ['PROBESCOPE'], sys.argv[1:])"
     result = probescope("run", "--", Support::Python.interpreter, "-W", "error", "-c", script, "a b",
                         "--json")
     expect([result.out, result.err]).to eq(["1 ['a b', '--json']\n", ""])
   end
 
-  it "run hands on the exit status" do
+  it "run returns the command's exit status" do
     expect(probescope("run", "sh", "-c", "exit 7").status.exitstatus).to eq(7)
   end
 
-  it "run keeps the RUBYOPT that is there, and the application's Bundler" do
+  it "run keeps an existing RUBYOPT, and the application's Bundler" do
     Dir.mktmpdir do |folder|
       File.write(File.join(folder, "Gemfile"), "source 'https://rubygems.org'\n")
       script = "p defined?(Bundler) ? 1 : 0, $VERBOSE, $LOADED_FEATURES.grep(%r{probescope/auto}).size"
@@ -39,14 +39,14 @@ RSpec.describe "run, script and help" do
     end
   end
 
-  it "run passes on which functions to cover" do
+  it "run passes on the functions to cover" do
     result = probescope("run", "--functions", "Order#*", "--", "printenv", "PROBESCOPE_FUNCTIONS")
     expect(result.out).to eq("Order#*\n")
   end
 
   describe "run under sudo" do
-    # Rules of sudo that let everybody do everything, in mounts of their own. A user with a group
-    # besides the first one.
+    # A separate mount namespace has rules of sudo that allow everybody everything. The user has a
+    # second group.
     around do |example|
       next skip("needs root and sudo") unless Process.uid.zero? && Probescope::Host::Path.find("sudo")
 
@@ -66,7 +66,7 @@ RSpec.describe "run, script and help" do
     end
 
     shared_examples "gives the privileges back" do
-      it "gives the privileges back, and says so" do
+      it "gives the privileges back, and reports it" do
         said = under_sudo(*command, "sh", "-c", "cat /proc/self/status; env; groups")
         expect(said.out).to match(/^Uid:(\t1){4}$/).and match(/^Gid:(\t1){4}$/)
           .and match(/^CapEff:\t0+$/).and match(/^CapPrm:\t0+$/)
@@ -77,14 +77,14 @@ RSpec.describe "run, script and help" do
         expect(said.err).to match(/\Aprobescope: `run` needs no sudo: the \w+ runs as daemon\n\z/)
       end
 
-      it "refuses where it cannot" do
+      it "refuses when it cannot give them back" do
         said = under_sudo("env", "SUDO_UID=123456789", *command, "id")
         expect([said.out, said.err.lines.size]).to eq(["", 2]), said.to_s
         expect(said.err)
           .to match(/\Aprobescope: sudo was called by user .123456789.,.*\n  try: run it without sudo/)
       end
 
-      it "leaves root alone, who needs no sudo" do
+      it "keeps root's privileges when root did not use sudo" do
         child = keep(Support::Child.new(*command, "id", "-u"))
         child.wait
         expect(child.out).to eq("0\n")
@@ -107,13 +107,12 @@ RSpec.describe "run, script and help" do
     end
   end
 
-  it "script prints the program itself" do
+  it "script prints the program" do
     expect(probescope("script", "exceptions").out)
       .to eq(File.read(File.join(Support::ROOT, "providers/exceptions.bt")))
   end
 
-  # Every command that runs a program: {name of a script => path of the program that the command
-  # runs}.
+  # Every command that runs a program: {name of its script => path of its program}.
   def programs_of_commands
     commands = Probescope::CLI::COMMANDS.keys.map { |name| Probescope::CLI.command(name) }
     commands.select { |one| one < Probescope::Commands::Tracing }.flat_map do |one|
@@ -123,8 +122,7 @@ RSpec.describe "run, script and help" do
     end
   end
 
-  it "every command that has a program is the name of a script, and each threshold of slow has one, " \
-     "in both languages" do
+  it "script has the program of every command and of each threshold of slow, in both languages" do
     thresholds = Probescope::Commands::Slow::PROGRAMS.values.flat_map do |file|
       [file, file.sub(".bt", "_by_request.bt")]
     end
@@ -141,11 +139,11 @@ RSpec.describe "run, script and help" do
     end
   end
 
-  it "script alone lists each with its question" do
+  it "script without a name lists each program with its question" do
     expect(probescope("script").out).to match(/^hot +Which functions are on the CPU\?$/)
   end
 
-  it "every command explains itself with examples" do
+  it "every command has help with examples" do
     %w[ps doctor run hot exceptions backtraces calls slow alloc script].each do |command|
       result = probescope(command, "--help")
       expect(result.status.exitstatus).to eq(0)
@@ -156,7 +154,7 @@ RSpec.describe "run, script and help" do
     end
   end
 
-  it "says its version" do
+  it "--version prints the version" do
     expect(probescope("--version").out).to match(/\Aprobescope \d+\.\d+\.\d+\n\z/)
   end
 end

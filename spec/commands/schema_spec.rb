@@ -4,7 +4,7 @@ require "spec_helper"
 require "support/host_helpers"
 require "support/schemas"
 
-# docs/schema, held against what the commands of both hosts print.
+# Compares docs/schema with the output of the commands of both hosts.
 RSpec.describe "The JSON of the commands" do
   commands = Dir[File.join(Support::ROOT, "docs/schema/*.json")].map { |path| File.basename(path, ".json") }
   traced = commands - %w[stat flow ps status doctor]
@@ -16,8 +16,7 @@ RSpec.describe "The JSON of the commands" do
     expect(printing.map { |path| File.basename(path, ".rb") } - %w[table stream]).to match_array(commands)
   end
 
-  it "is held against schemas that are schemas, and that refuse what is missing, " \
-     "unknown or of another type" do
+  it "is compared with valid schemas, which reject missing and unknown fields, and other types" do
     commands.each do |command|
       expect(JSONSchemer.validate_schema(JSON.parse(File.read(Support::Schemas.path(command)))).to_a)
         .to eq([]), command
@@ -50,7 +49,7 @@ RSpec.describe "The JSON of the commands" do
     end
   end
 
-  it "stat and flow: each line is", :bpf do
+  it "stat and flow: each line fits its schema", :bpf do
     {"stat" => ["--by-pid"], "flow" => ["--top", 4]}.each do |command, options|
       lines = probescope(command, "-p", host_target.pid, "-d", 1, "--json", *options).out.lines.map do |line|
         JSON.parse(line)
@@ -60,14 +59,14 @@ RSpec.describe "The JSON of the commands" do
     end
   end
 
-  it "ps, status and doctor: they are", :bpf do
+  it "ps, status and doctor: it fits their schemas", :bpf do
     pid = host_target.pid
     {"ps" => [], "status" => ["-p", pid], "doctor" => ["-p", pid]}.each do |command, options|
       expect(probescope(command, *options, "--json").json).to fit_the_schema_of(command)
     end
   end
 
-  it "status and doctor of the wheel: they are, too", :bpf, :python do
+  it "status and doctor of the wheel: it fits their schemas", :bpf, :python do
     process = target(File.join(Support::ROOT, "examples/hotfuncs.py"))
     process.info
     %w[status doctor].each do |command|

@@ -4,9 +4,9 @@ require "spec_helper"
 require "ruby/support/opentelemetry"
 require "time"
 
-# A program with OpenTelemetry and a worker of its own, which notes of each of its calls what it
-# took at least (measured inside) and at most (measured outside), in which span it was, and when it
-# ended. Two commands listen at once.
+# The subject is a program with OpenTelemetry and one forked worker. For each of its calls it notes
+# the shortest possible time (measured inside), the longest (measured outside), the span, and the
+# end. Two commands trace it at once.
 RSpec.describe "slow on a Ruby process", :bpf do
   work = <<~RUBY
     require "json"
@@ -74,7 +74,7 @@ RSpec.describe "slow on a Ruby process", :bpf do
 
   define_method(:line_of) { |text| work.lines.index { |line| line.include?(text) } + 1 }
 
-  # The notes of both processes.
+  # Returns the notes of both processes.
   def reports(process, worker)
     [process.pid, worker].map do |pid|
       Process.kill(:USR1, pid)
@@ -82,8 +82,8 @@ RSpec.describe "slow on a Ruby process", :bpf do
     end
   end
 
-  # Each noted call that certainly took so long has a row, one that certainly did not has none, and
-  # what the row says is true.
+  # Each call that certainly exceeded the threshold has a row, each call that certainly did not has
+  # none, and the row's figures agree with the notes.
   def check(rows, notes, least)
     notes.group_by { |note| note["function"] }.each do |function, noted|
       told = rows.select { |row| row["function"] == function }.sort_by { |row| row["at"] }
@@ -100,7 +100,7 @@ RSpec.describe "slow on a Ruby process", :bpf do
     end
   end
 
-  it "gives every slow call of it and of its worker, in its request and where inside" do
+  it "gives every slow call of the process and of its worker, with its request and its slow inner call" do
     covered = %w[pays waits fails quick idles].map { |name| "Job##{name}" }.join(",")
     process = target(File.join(@folder, "worker.rb"), options: OpenTelemetryGems.options,
                                                       env: {"PROBESCOPE_FUNCTIONS" => covered})
@@ -135,8 +135,8 @@ RSpec.describe "slow on a Ruby process", :bpf do
       idles = own.find { |row| row["function"] == "Job#idles" }
       expect(idles["thread_id"]).not_to eq(report["pid"])
       expect(idles["traceparent"]).to be_nil
-      # --all of the other command widened this one's functions too, in the one process that it
-      # traces.
+      # The other command's --all also widened this command's functions, in the one process that
+      # both trace.
       expect(own.any? { |row| row["function"] == "Dir.mktmpdir" }).to eq(report["pid"] == process.pid)
       expect(idles["self_ns"]).to be < 5_000_000 if report["pid"] == process.pid
     end

@@ -4,20 +4,20 @@ require "spec_helper"
 require "support/host_helpers"
 require "probescope/commands/flow"
 
-# Commands that show what comes as it comes, on Ruby processes that work when they are told to and
-# know what they did.
+# Commands that print events as they come, on Ruby processes that work on an order and print what
+# they did.
 RSpec.describe "The live commands on a Ruby process", :bpf do
   before { @folder = Dir.mktmpdir }
   after { FileUtils.rm_rf(@folder) }
 
-  # A Ruby process that runs this and takes orders on stdin.
+  # Starts a Ruby process that runs this text and reads orders from stdin.
   def worker(text)
     script = File.join(@folder, "worker.rb")
     File.write(script, text)
     target(script, stdin: true, env: {"PROBESCOPE_FUNCTIONS" => "#{@folder}/**"}).ready
   end
 
-  # Waits until the process has flushed so often from now on.
+  # Waits until the process has flushed this number of times.
   def await_intervals(ruby, count)
     flushes = ruby.info.header[:flushes]
     await("#{count} flushes", within: 60) { ruby.info.header[:flushes] >= flushes + count }
@@ -34,7 +34,7 @@ RSpec.describe "The live commands on a Ruby process", :bpf do
       end
 
       $stdout.sync = true
-      Thread.new { sleep 0.01 while true } # a Ruby that sleeps switches no hooks
+      Thread.new { sleep 0.01 while true } # hooks are switched only in a running Ruby
       puts "ready"
       $stdin.each_line do
         work = Work.new
@@ -53,7 +53,7 @@ RSpec.describe "The live commands on a Ruby process", :bpf do
       end
     RUBY
 
-    it "says what it did: calls, raises, backtraces, objects, collections" do
+    it "counts what the process did: calls, raises, backtraces, objects, collections" do
       ruby = worker(work)
       whole = probescope_start("stat", "-p", ruby.pid, "--json")
       light = probescope_start("stat", "-p", ruby.pid, "--json", "--light")
@@ -67,15 +67,15 @@ RSpec.describe "The live commands on a Ruby process", :bpf do
 
       # fail_at calls itself: 100 calls for each raise.
       expect(sum[whole, "calls"]).to eq(20_000 + (500 * 100))
-      # What the process makes besides, in the seconds around it, is little; the VM's count has a
-      # few objects of probescope's, too.
+      # The process makes few objects besides these in the seconds before and after. The VM's count
+      # includes a few objects of probescope.
       expect(sum[whole, "allocations"]).to be_between(objects - 100, objects * 1.1)
       expect(sum[whole, "bytes"]).to be_between(objects * 40, objects * 1.1 * 80)
       [whole, light].each do |command|
         expect(sum[command, "raises"]).to eq(500)
-        # 500 backtraces of 100 frames, each at the 10 us and more that their strings take. The
-        # clock is that on the wall, and the few that are measured count for the others: what other
-        # programs take of the CPU meanwhile shows several times.
+        # 500 backtraces of 100 frames take at least 10 us each for their strings. The figure is
+        # wall time, and the few measured backtraces count for the rest: CPU time of other programs
+        # during one is counted several times.
         expect(sum[command, "backtrace_ns"]).to be_between(500 * 10_000, cpu_ns * 20)
         expect(sum[command, "gc_ns"]).to be > gc_ns * 0.8
         expect(sum[command, "cpu_ns"]).to be > cpu_ns * 0.9
@@ -86,7 +86,7 @@ RSpec.describe "The live commands on a Ruby process", :bpf do
         .to eq([[nil, nil, nil]])
     end
 
-    it "ends with the process, and in silence with its reader" do
+    it "ends with the process, and without an error when its reader closes the output" do
       process = host_target("--flushes", 60)
       command = probescope_start("stat", "-p", process.pid)
       expect(command.wait.exitstatus).to eq(0)
@@ -139,7 +139,7 @@ RSpec.describe "The live commands on a Ruby process", :bpf do
       shop = Shop.new
       queue = Queue.new
       other = Thread.new { shop.price(3) while queue.pop }
-      Thread.new { sleep 0.01 while true } # a Ruby that sleeps switches no hooks
+      Thread.new { sleep 0.01 while true } # hooks are switched only in a running Ruby
       Thread.pass until other.native_thread_id
       puts "other \#{other.native_thread_id}", "ready"
       $stdin.each_line do |order|
@@ -166,7 +166,7 @@ RSpec.describe "The live commands on a Ruby process", :bpf do
 
     def seconds(lines) = lines.select { |line| line["event"] == "interval" }
 
-    # What came to its end, in that order.
+    # Returns the finished calls, in the order of their ends.
     def finished(lines)
       lines.reject { |line| %w[enter interval].include?(line["event"]) }.map do |line|
         [line["depth"], line["function"], line["outcome"]]
@@ -177,14 +177,14 @@ RSpec.describe "The live commands on a Ruby process", :bpf do
       flow = Probescope::Commands::Flow.new
       flow.send(:parse, ["-p", "7", *options])
       flow.send(:prepare)
-      # there is no helper to stop
+      # the example has no helper to stop
       allow(flow).to receive(:enough) { flow.instance_variable_set(:@closed, true) }
       lines.each { |line| flow.send(:receive, line) }
       yield flow if block_given?
     end
 
-    # Of calls that were under way when the hooks came in there are returns alone.
-    it "begins with an entry" do
+    # For calls that began before the hooks came in, there are only returns.
+    it "begins with the entry of a call" do
       lines = ["= 0 7 1000 1000 0 0 0", "< 1 7 7 1 1 2000000 2000000 0\tShop#price",
                "< 2 7 7 1 0 5000 4000 0\tShop#pay", "> 3 7 7 1 0 3\tShop#pay\t/shop.rb",
                "< 4 7 7 1 0 5000 4000 0\tShop#pay", "= 4 7 1000 2000 1000 10 1"]
@@ -195,8 +195,8 @@ RSpec.describe "The live commands on a Ruby process", :bpf do
       TEXT
     end
 
-    # The first seconds have nothing of that function, and --top ends in the middle of one.
-    it "says from when on it shows, where the first call comes late and --top ends it" do
+    # The first seconds have no call of the function, and --top ends the trace in mid-second.
+    it "gives the begin of the trace when the first call comes late and --top ends it" do
       lines = ["= 0 7 1000 1000 0 0 0", "= 0 7 1000 2000000000 1000 100 10",
                "> 1 7 7 1 0 3\tShop#pay\t/shop.rb", "< 2 7 7 1 0 50 40 0\tShop#pay",
                "= 2 7 2000000000 3000000000 1000 100 10"]
@@ -207,8 +207,8 @@ RSpec.describe "The live commands on a Ruby process", :bpf do
       expect { told.call }.to output(/pay.*\n\nfrom [\d:.]+ until the last line\n\z/).to_stdout
     end
 
-    # bpftrace reads one buffer of each CPU after the other.
-    it "says that a second is over after all calls of it, in whatever order they come" do
+    # bpftrace reads each CPU's buffer in turn.
+    it "ends a second after all calls of that second, in whatever order they come" do
       lines = ["= 0 7 1000 1000 0 0 0", "= 2 7 1000 2000 1000 100 10", "< 2 7 7 1 0 50 40 0\tShop#pay",
                "> 1 7 7 1 0 3\tShop#pay\t/shop.rb", "> 3 7 7 1 0 3\tShop#pay\t/shop.rb",
                "= 4 7 2000 3000 1000 100 10", "< 4 7 7 1 0 50 40 0\tShop#pay", "= 4 7 3000 4000 1000 100 10"]
@@ -252,8 +252,8 @@ RSpec.describe "The live commands on a Ruby process", :bpf do
       expect(work.lines[checkout["line"] - 1]).to include("def checkout")
       expect(lines_of(all).reverse.find { |line| line["event"] == "leave" }["elapsed_ns"]).to be > 50_000_000
 
-      # Nobody reads, as when a terminal is halted: the process goes on, and what is lost is
-      # counted.
+      # The reader is stopped, like a halted terminal. The process goes on, and flow counts the lost
+      # events.
       all.signal(:STOP)
       ruby.puts("burst")
       ruby.await_line(/\Adid burst$/, within: 120)

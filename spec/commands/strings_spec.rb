@@ -2,10 +2,10 @@
 
 require "spec_helper"
 
-# Both commands at once on a Ruby process and the child that it forked, which do the same known work
-# when they are told to.
+# Both commands trace a Ruby process and its forked child at once. Both processes do the same work
+# on a signal.
 RSpec.describe "exceptions and backtraces on Ruby processes", :bpf do
-  # Of a gem, as far as probescope knows.
+  # For probescope this is the code of a gem.
   library = <<~RUBY
     module Library
       class Bad < StandardError; end
@@ -82,10 +82,10 @@ RSpec.describe "exceptions and backtraces on Ruby processes", :bpf do
   after { FileUtils.rm_rf(@folder) }
 
   define_method(:line_of) { |text| work.lines.index { |line| line.include?(text) } + 1 }
-  # The place, as it ends.
+  # Matches a place by its end: shop.rb and the line of this text.
   define_method(:at) { |text| end_with("/shop.rb:#{line_of(text)}") }
 
-  it "say who raised, who rescued at once, who asked for strings, and charge the same cost" do
+  it "name the lines that raised, rescued at once and asked for strings, and give the same cost" do
     ruby = target(File.join(@folder, "shop.rb"), chdir: @folder)
     ruby.await_line(/\Aready #{ruby.pid}$/)
     child = ruby.await_line(/\Aready (?!#{ruby.pid}$)(\d+)$/)[1].to_i
@@ -138,7 +138,7 @@ RSpec.describe "exceptions and backtraces on Ruby processes", :bpf do
       expect(asked.find { |row| row["call"] == "backtrace" })
         .to include("mean_depth" => be > 30, "raised_at" => at("raise KeyError"))
     end
-    # Rounded to a ns each time.
+    # Each total is rounded to a ns.
     {"library" => "full_message", line_of("raise KeyError") => "backtrace"}.each do |place, call|
       total = rows["backtraces"].select { |row| row["call"] == call }.sum { |row| row["total_ns"] }
       expect(raised[place]["strings_ns"]).to be_within(1000).of(total)

@@ -4,8 +4,8 @@ require "spec_helper"
 require "support/host_helpers"
 require "time"
 
-# The figures are those of spec/support/host_target.c: row 0, 1, 2 ... has weight 1, 2, 3 ..., each
-# flush counts for one second with half a second of CPU.
+# The figures are those of spec/support/host_target.c: rows 0, 1, 2 and so on have the weights 1, 2,
+# 3 and so on. Each flush counts for one second with half a second of CPU.
 RSpec.describe "The commands that trace", :bpf do
   def json(command, *options, rows: 3, **keywords)
     process = host_target("--burst", 4, "--rows", rows)
@@ -15,7 +15,7 @@ RSpec.describe "The commands that trace", :bpf do
     result.json
   end
 
-  it "says everything of its JSON object, always" do
+  it "has every field in its JSON object" do
     result = json("exceptions")
     expect(result.keys)
       .to eq(%w[schema command pids begin end seconds cpu_share looking_share processes rows rows_left_out
@@ -50,7 +50,8 @@ RSpec.describe "The commands that trace", :bpf do
     )
   end
 
-  it "exceptions: charges the strings, names who asked, and the application's line of what a gem raised" do
+  it "exceptions: adds the cost of strings, names the line that asked for them, and the " \
+     "application's line when a gem raised" do
     process = host_target("--burst", 4, "--strings")
     rows = probescope("exceptions", "-p", process.pid, "-d", 2, "--json").json["rows"]
     expect(rows[1]).to include("type" => "Error1", "backtrace_cost_ns" => 25_000_000 * 4,
@@ -58,12 +59,12 @@ RSpec.describe "The commands that trace", :bpf do
                                "cpu_share" => 0.05, "app_at" => "/app/shop.rb:3",
                                "formatted_at" => "/app/lib/report.rb:5", "rescued_at_once_share" => 0.5)
 
-    # A library that does not tell of rescues; columns of which nothing is known are left out.
+    # An older library has no rescues. Columns without data are left out.
     out = probescope("exceptions", "-p", host_target("--rows", 1, "--old-ruby").pid, "-d", 1).out
     expect(out).to match(/^ *CPU +BACKTRACES +RAISED +PER S +DEPTH +TYPE +RAISED AT +IN +RESCUED AT$/)
   end
 
-  it "backtraces: sums up who asked, by call and line" do
+  it "backtraces: sums up the callers, by call and line" do
     rows = json("backtraces")["rows"]
     expect(rows.map { |row| row["call"] }).to eq(%w[backtrace caller backtrace])
     expect(rows.first).to eq("call" => "backtrace", "file" => "/app/lib/parser.rb", "line" => 12,
@@ -95,10 +96,10 @@ RSpec.describe "The commands that trace", :bpf do
                              "count" => 3 * 4, "bytes" => 120 * 4, "count_share" => 0.5)
   end
 
-  # Three rows with weights 1, 2, 3 in one process, one row in the other.
+  # One process has three rows with the weights 1, 2 and 3, the other has one row.
   def pair = [host_target("--burst", 4), host_target("--burst", 4, "--rows", 1)]
 
-  it "--by-pid: shares are those of each process, and its requests have names" do
+  it "--by-pid: computes the shares and names the requests of each process separately" do
     both = pair
     pids = both.flat_map { |process| ["-p", process.pid] }
     out = probescope("alloc", *pids, "--by-pid", "--by-request", "-d", 2).out
@@ -117,18 +118,19 @@ RSpec.describe "The commands that trace", :bpf do
     expect(told).to match(twins.to_h { |one| [one.pid, match_array(each)] })
   end
 
-  it "gc, gvl: shares of the wall time are those of the processes that the rows are of" do
+  it "gc, gvl: computes shares of the wall time of the row's own processes" do
     pids = pair.flat_map { |process| ["-p", process.pid] }
     rows = probescope("gc", *pids, "-d", 2, "--json").json["rows"]
-    # Of each second 1 ms in both processes, and 2 ms in the first one.
+    # In each second, both processes have 1 ms of minor collections. Only the first has 2 ms of
+    # major ones.
     expect(rows.to_h { |row| row.values_at("kind", "wall_share") }).to eq("minor" => 0.001, "major" => 0.001)
     rows = probescope("gvl", *pair.flat_map { |process| ["-p", process.pid] }, "-d", 2, "--json").json["rows"]
     expect(rows.map { |row| row.values_at("thread_id", "wall_share") })
       .to eq([[102, 0.003], [101, 0.002], [100, 0.001], [100, 0.001]])
   end
 
-  # Row 0 is in no request, row 1 in one that has ended, row 2 in a job that has not.
-  it "--by-request: tells whose each row is, for each process the same" do
+  # Row 0 is in no request, row 1 in an ended request, row 2 in a running job.
+  it "--by-request: names the request of each row, in the same way for each process" do
     requests = [{"method" => "JOB", "route" => "Mail"}, {"method" => "GET", "route" => "/orders/:id"},
                 {"method" => nil, "route" => nil}]
     %w[hot exceptions alloc].each do |command|
@@ -151,7 +153,7 @@ RSpec.describe "The commands that trace", :bpf do
     expect(out).not_to include("\e")
   end
 
-  it "slow --by-request: tells the request of each call, once it has ended" do
+  it "slow --by-request: names the request of each call after it has ended" do
     rows = json("slow", "--by-request", "--threshold", "1ms")["rows"]
     expect(rows.map { |row| row.values_at("function", "method", "route") }.uniq).to contain_exactly(
       ["Parser#step2", nil, "(running)"], ["Parser#step1", "GET", "/orders/:id, [odd]"],
@@ -166,7 +168,7 @@ RSpec.describe "The commands that trace", :bpf do
     expect(rows.map { |row| row["self_share"].round(3) }).to eq([0.5, 0.333, 0.167])
   end
 
-  it "gc: sums the pauses of each kind, with a histogram" do
+  it "gc: sums up the pauses of each kind, with a histogram" do
     rows = json("gc")["rows"]
     expect(rows.first).to eq("kind" => "major", "count" => 4, "total_ns" => 8_000_000, "mean_ns" => 2_000_000,
                              "max_ns" => 2_000_000, "live_objects" => 12_345, "freed_objects" => nil,
@@ -177,8 +179,8 @@ RSpec.describe "The commands that trace", :bpf do
       .to match(/^PAUSE +COUNT\n *524 us - 1\.05 ms +4  #{"#" * 40}\n *1\.05 ms - 2\.10 ms +4  #{"#" * 40}$/)
   end
 
-  # What fails takes ten times as long.
-  it "requests: counts those of each method, route and kind of status, with percentiles to 3 %" do
+  # Failed requests take ten times as long.
+  it "requests: counts the requests of each method, route and class of status, with percentiles to 3 %" do
     rows = json("requests")["rows"]
     expect(rows.map { |row| row.values_at("method", "route", "status") })
       .to eq([["POST", "/orders", "5xx"], ["GET", "/orders/:id, [odd]", "5xx"], ["GET", "/orders", "5xx"],
@@ -202,7 +204,7 @@ RSpec.describe "The commands that trace", :bpf do
     expect(out).to match(/^TIME +COUNT$/)
   end
 
-  it "requests: shows no percentiles of a part of the times, and says how to give bpftrace's maps room" do
+  it "requests: shows no percentiles when times were dropped, and says how to enlarge bpftrace's maps" do
     process = host_target("--rows", 30, "--burst", 2)
     result = probescope("requests", "-p", process.pid, "-d", 1, "--json",
                         env: {"PROBESCOPE_MAP_KEYS" => "10"})
@@ -214,7 +216,7 @@ RSpec.describe "The commands that trace", :bpf do
       .to match(/\d+ times had no room, and their routes have no percentiles: .*PROBESCOPE_MAP_KEYS=40$/)
   end
 
-  it "requests: names what to add where nothing tells of them, and tells that from a quiet time" do
+  it "requests: names what to add when nothing reports requests, but not when there were none" do
     results = %w[--mute --rows].map do |option|
       probescope("requests", "-p", host_target(option, 0, "--rows", 0).pid, "-d", 1)
     end
@@ -224,20 +226,20 @@ RSpec.describe "The commands that trace", :bpf do
     expect(err[1]).not_to include("nothing in process")
   end
 
-  it "point at the children of a server that does nothing itself" do
+  it "requests: names --workers when only the children of a server serve requests" do
     master = keep(Support::Child.new("sh", "-c", "sleep 600 & exec #{Support::HostTarget.binary} --rows 0"))
     master.await_line(/\Aready$/)
     expect(probescope("requests", "-p", master.pid, "-d", 1).out)
       .to include("in that time; --workers takes its child, too")
   end
 
-  it "gvl: sums the waits of each thread" do
+  it "gvl: sums up the waits of each thread" do
     rows = json("gvl")["rows"]
     expect(rows.first).to eq("thread_id" => 102, "name" => nil, "waits" => 4, "total_ns" => 12_000_000,
                              "mean_ns" => 3_000_000, "max_ns" => 3_000_000, "wall_share" => 0.003)
   end
 
-  # Lines of JSON of a command that says what comes as it comes.
+  # Returns the lines of JSON of a command that prints events as they come.
   def streamed(command, *options, processes: [host_target("--burst", 4)], **keywords)
     result = probescope(command, *processes.flat_map { |process| ["-p", process.pid] }, "-d", 2,
                         "--json", *options, **keywords)
@@ -245,7 +247,7 @@ RSpec.describe "The commands that trace", :bpf do
     result.out.lines.map { |line| JSON.parse(line) }
   end
 
-  it "stat: has a line a second with everything" do
+  it "stat: has a line a second with every field" do
     process = host_target("--burst", 4)
     everything = {"schema" => 1, "command" => "stat", "pids" => [process.pid], "seconds" => 1.0,
                   "cpu_share" => 0.5, "looking_share" => 0.05, "cpu_ns" => 500_000_000, "calls" => 6,
@@ -265,7 +267,7 @@ RSpec.describe "The commands that trace", :bpf do
     TEXT
   end
 
-  it "stat: shows - and not 0 for what a process does not serve, and the rest" do
+  it "stat: shows - and not 0 for a figure that a process does not serve" do
     process = host_target("--burst", 4, "--without", "object__stats")
     result = probescope("stat", "-p", process.pid, "-d", 2, "--json")
     expect(result.status.exitstatus).to eq(0), result.err
@@ -281,14 +283,14 @@ RSpec.describe "The commands that trace", :bpf do
     expect([none.status.exitstatus, none.out]).to eq([1, ""])
   end
 
-  it "exceptions: does not know what strings took where nothing tells of them" do
+  it "exceptions: leaves the cost of strings unknown if the library does not measure it" do
     process = host_target("--burst", 2, "--without", "backtrace__done")
     rows = probescope("exceptions", "-p", process.pid, "-d", 1, "--json").json["rows"]
     expect(rows.map { |row| row.values_at("strings_ns", "capture_ns") }).to all(match([nil, be_positive]))
     expect(rows.map { |row| row["backtrace_cost_ns"] }).to eq(rows.map { |row| row["capture_ns"] })
   end
 
-  it "stat: adds several processes up, or has a line for each with --by-pid" do
+  it "stat: adds up several processes, or has a line for each with --by-pid" do
     pair = -> { [host_target("--burst", 4), host_target("--burst", 4, "--rows", 1)] }
     lines = streamed("stat", processes: pair.call)
     expect(lines.sum { |line| line["calls"] }).to eq((6 + 1) * 4)
@@ -299,7 +301,7 @@ RSpec.describe "The commands that trace", :bpf do
       .to eq([[one.pid], 6] => 4, [[two.pid], 1] => 4)
   end
 
-  it "flow: is the tree of the calls, whole or in part" do
+  it "flow: is the whole tree of the calls, or a part of it" do
     process = host_target("--burst", 4)
     intervals, lines = streamed("flow", processes: [process]).partition { |line| line["event"] == "interval" }
     expect(lines.size).to eq(5 * 4)
@@ -316,8 +318,7 @@ RSpec.describe "The commands that trace", :bpf do
     expect(lines.map { |line| line["function"] }.tally.keys).to eq(["Parser#step1", "Parser#step2", nil])
   end
 
-  it "flow: is of one thread, whatever the number of processes; ends after --top lines; " \
-     "leaves nothing to the terminal" do
+  it "flow: shows one thread of several processes; ends after --top lines; prints no control characters" do
     pids = Array.new(2) { host_target("--hostile").pid }
     result = probescope("flow", "-p", pids[0], "-p", pids[1], "--top", 7)
     expect(result.status.exitstatus).to eq(0), result.err
@@ -328,7 +329,7 @@ RSpec.describe "The commands that trace", :bpf do
     expect(result.out).to match(/\Aflow of process (#{pids.join("|")}), thread \1$/)
   end
 
-  it "flow: says what was called, when not what was asked for" do
+  it "flow: names the functions that were called if the requested one was not" do
     process = host_target
     result = probescope("flow", "-p", process.pid, "-d", 1, "--function", "Parser.step2")
     nearest = "the nearest of those that were: Parser#step2, Parser#step0"
@@ -339,7 +340,7 @@ RSpec.describe "The commands that trace", :bpf do
   end
 
   # In each of four flushes step2 calls step1 calls step0, which take 12, 8 and 4 ms.
-  it "slow: gives each call, below the one that made it" do
+  it "slow: gives each call, below its caller" do
     rows = json("slow", "--threshold", "5ms")["rows"]
     expect(rows.map { |row| row["function"] }).to eq(%w[Parser#step2 Parser#step1] * 4)
     expect(rows[1]).to match(
@@ -358,7 +359,7 @@ RSpec.describe "The commands that trace", :bpf do
     expect(heading).to eq(["ELAPSED", "SELF", "ENDED", "THREAD", "FUNCTION", "DEFINED AT", "TRACE"])
     expect(outer).to match(["120 ms", "4.00 ms", /\A[\d:]{8}\.\d{3}\z/, "129", "Parser#step29", "(raised)",
                             "/app/lib/parser.rb:39", "0af7651916cd43dd8448eb211c80319c"])
-    # step28 did nothing but call step27.
+    # step28 only called step27, so the table leaves it out.
     expect(inner).to match(["112 ms", "4.00 ms", outer[2], "127", "Parser#step27", "/app/lib/parser.rb:37",
                             "0af7651916cd43dd8448eb211c80319c"])
     expect(out).to match(/\d  Parser#step29 .*\n.*\d    Parser#step27 /)
@@ -366,7 +367,7 @@ RSpec.describe "The commands that trace", :bpf do
     expect(out).not_to match(/Parser#step(28|26) /)
   end
 
-  it "slow: --function takes names by a pattern, below the nearest call that has such a name too" do
+  it "slow: --function takes a pattern of names; a call is below its nearest caller that matches, too" do
     process = host_target("--rows", 3)
     run = lambda do |glob, *more|
       probescope("slow", "-p", process.pid, "-d", 1, "--threshold", "1ms", "--function", glob, *more)
@@ -396,7 +397,7 @@ RSpec.describe "The commands that trace", :bpf do
     expect(full.err).to include("#{dropped} rows were dropped: bpftrace's maps are full")
   end
 
-  it "JSON has every row, whatever --top; what --min hides is counted, in JSON as in the table" do
+  it "JSON has every row, whatever --top; both JSON and table count the rows that --min hides" do
     whole = json("calls", "--top", 1, rows: 30)
     expect(whole["rows"].size).to eq(30)
     expect(whole["warnings"]).to include("--top is for tables: JSON has every row")
@@ -414,7 +415,7 @@ RSpec.describe "The commands that trace", :bpf do
     expect(table).to end_with("\n1 more rows; --top 0 shows all\n")
   end
 
-  it "--all raises functions__all as long as it counts" do
+  it "--all raises the semaphore of functions__all while it counts" do
     process = host_target
     command = probescope_start("calls", "--all", "-p", process.pid, "-d", 600)
     enabled = -> { info_of(process).probes.select { |_, probe| probe[:enabled].positive? }.keys.sort }
@@ -425,7 +426,7 @@ RSpec.describe "The commands that trace", :bpf do
     await("its end") { enabled.call.empty? }
   end
 
-  it "leaves nothing of a hostile name to the terminal" do
+  it "prints hostile names without control characters" do
     process = host_target("--hostile", "--rows", 1)
     out = probescope("exceptions", "-p", process.pid, "-d", 1).out
     expect(out).to match(/\A[[:print:]\n]*\z/)
@@ -433,7 +434,7 @@ RSpec.describe "The commands that trace", :bpf do
   end
 
   %w[exceptions backtraces hot calls alloc lines].each do |command|
-    it "#{command}: gives hostile names as they are in JSON, cut to 63 bytes" do
+    it "#{command}: gives hostile names unchanged in JSON, cut to 63 bytes" do
       rows =
         probescope(command, "-p", host_target("--hostile", "--rows", 1).pid, "-d", 1, "--json").json["rows"]
       expect(rows.size).to eq(1)
@@ -442,7 +443,7 @@ RSpec.describe "The commands that trace", :bpf do
       expect(rows.first["file"]).to eq("/tmp/a,b\"\n\e]0;title\a\u{fffd}.rb")
     end
 
-    it "#{command}: counts the rows that found bpftrace's maps full, and says how to give them room" do
+    it "#{command}: counts the rows that bpftrace's maps had no room for, and says how to enlarge them" do
       process = host_target("--rows", 30, "--burst", 4)
       result = probescope(command, "-p", process.pid, "-d", 1, "--json", env: {"PROBESCOPE_MAP_KEYS" => "10"})
       expect(result.json["rows"].size).to eq(10)
@@ -458,7 +459,7 @@ RSpec.describe "The commands that trace", :bpf do
     expect(result["lost"]["map_full"]).to eq(0)
   end
 
-  it "keeps stderr free of progress where that is no terminal" do
+  it "writes no progress to stderr if that is not a terminal" do
     result = probescope("hot", "-p", host_target("--burst", 4).pid, "-d", 1)
     expect(result.err.lines).to all(match(/\Aprobescope: \d+ (events|samples|exception details) /))
   end

@@ -5,7 +5,8 @@ require "probescope/host/terminal"
 require "support/replay"
 require "tmpdir"
 
-# What a command line takes, and how an answer stands on a terminal: on what bpftrace printed once.
+# How a command reads its command line and prints to a terminal. The answers are recorded output of
+# bpftrace.
 RSpec.describe "On a terminal, a command" do
   def recorded(program, kind = "one")
     Support::Recordings.read(Support::Recordings.versions.last, program).find do |head, _|
@@ -17,7 +18,7 @@ RSpec.describe "On a terminal, a command" do
 
   def rows(text) = text.lines.grep(/Parser#/)
 
-  # Of a terminal of so many columns.
+  # Runs the block with a terminal of this many columns.
   def on_a_terminal(width)
     terminal = Probescope::Host::Terminal
     allow(terminal).to receive(:new).and_wrap_original do |new, io, **options|
@@ -27,7 +28,7 @@ RSpec.describe "On a terminal, a command" do
     yield
   end
 
-  it "fits its width: paths as the application's folder has them, long ones cut" do
+  it "fits its width: paths are relative to the application's folder, and long ones are cut" do
     head, answers = recorded("calls")
     answers.last[:targets].each { |target| target[:folder] = "/app" }
     text = on_a_terminal(200) { Support::Replay.gem(head, answers, "--color", "never").text }
@@ -37,7 +38,7 @@ RSpec.describe "On a terminal, a command" do
     expect(rows(text)).to all(match(%r{/a…/parser\.rb:\d+$}))
   end
 
-  it "shortens nothing, and has no colours, where it is read by another program" do
+  it "shortens nothing, and has no colours, if its output is not a terminal" do
     expect(rows(told("calls"))).to all(match(%r{/app/lib/parser\.rb:\d+$}))
     expect(told("hot")).not_to include("\e")
     expect(told("hot", "--color", "always")).to match(/\e\[1;31m *50\.0 %\e\[0m/)
@@ -49,7 +50,7 @@ RSpec.describe "On a terminal, a command" do
       .and match(/^\e\[33mprobescope: \d+ samples could not be taken\e\[0m$/)
   end
 
-  it "sorts by any column, figures from the largest, names in their order" do
+  it "sorts by any column: figures from the largest, names alphabetically" do
     names = ->(text) { rows(text).map { |line| line[/Parser#step\d/] } }
     expect(names.call(told("hot"))).to eq(%w[Parser#step2 Parser#step1 Parser#step0])
     expect(names.call(told("hot", "--sort", "function"))).to eq(%w[Parser#step0 Parser#step1 Parser#step2])
@@ -58,7 +59,7 @@ RSpec.describe "On a terminal, a command" do
     expect(answer["rows"].map { |row| row["count"] }).to eq([9, 6, 3])
   end
 
-  it "says which command or column may have been meant" do
+  it "suggests a command or a column for a misspelt one" do
     expect { Probescope::CLI.start(["exeptions"]) }
       .to output(/no command "exeptions"; did you mean exceptions\?/).to_stderr
     expect { Probescope::CLI.start(%w[hot -p 1 --sort slef]) }
@@ -67,14 +68,14 @@ RSpec.describe "On a terminal, a command" do
       .to output(/invalid argument: --color pink/).to_stderr
   end
 
-  it "takes several processes in one option" do
+  it "accepts several processes in one option" do
     command = Probescope::CLI.command("calls").new.tap { |one| one.send(:parse, %w[-p 3,4 -p 4 -p 5]) }
     expect(command.send(:order)[:pids]).to eq([3, 4, 5])
     expect { Probescope::CLI.start(%w[calls -p 3,x]) }.to output(/"x" is no process id/).to_stderr
     expect { Probescope::CLI.start(["calls", "-p", ","]) }.to output(/"," is no process id/).to_stderr
   end
 
-  # PROBESCOPE_OPTS as the environment of the block.
+  # Runs the block with PROBESCOPE_OPTS set.
   def with_options(text)
     before, ENV["PROBESCOPE_OPTS"] = ENV.fetch("PROBESCOPE_OPTS", nil), text
     yield
@@ -82,7 +83,7 @@ RSpec.describe "On a terminal, a command" do
     ENV["PROBESCOPE_OPTS"] = before
   end
 
-  it "takes options from PROBESCOPE_OPTS, which the command line overrides, and names it where it is wrong" do
+  it "reads options from PROBESCOPE_OPTS, which the command line overrides, and names it in errors" do
     with_options("-d 30 --top '5'") do
       command = Probescope::CLI.command("calls").new.tap { |one| one.send(:parse, %w[-p 3 --top 7]) }
       expect([command.send(:order)[:seconds], command.instance_variable_get(:@top)]).to eq([30.0, 7])
@@ -94,7 +95,7 @@ RSpec.describe "On a terminal, a command" do
     end
   end
 
-  it "writes an answer into a file, and leaves that as it was where there is none" do
+  it "writes an answer to a file, and keeps the old file if there is no answer" do
     Dir.mktmpdir do |folder|
       path = File.join(folder, "answer.json")
       expect(told("calls", "--json", "-o", path)).not_to include('"rows"')

@@ -4,8 +4,8 @@ require "spec_helper"
 require "support/host_helpers"
 require "support/schemas"
 
-# `python -m probescope trace` on the process whose figures tables_spec.rb knows. What it makes of
-# what bpftrace prints is in recorded_spec.rb; here it is how it runs it.
+# Runs `python -m probescope trace` on the host_target whose figures tables_spec.rb describes.
+# recorded_spec.rb checks how bpftrace's output is read; this spec checks how bpftrace is run.
 RSpec.describe "python -m probescope trace", :bpf do
   def wheel(name, process, *options, env: {})
     words = ["-m", "probescope", "trace", name, "-p", process.pid, *options].map(&:to_s)
@@ -17,7 +17,7 @@ RSpec.describe "python -m probescope trace", :bpf do
 
   def burst(*options) = host_target("--burst", 4, *options)
 
-  # Of two processes, which have the same figures in another second.
+  # Leaves out what differs between two processes with the same figures.
   def same(result)
     result.except("pids", "begin", "end", "processes")
           .merge("rows" => result["rows"].map { |row| row.except("at") })
@@ -25,14 +25,14 @@ RSpec.describe "python -m probescope trace", :bpf do
 
   {"calls" => %w[calls], "alloc_by_request" => %w[alloc --by-request],
    "slow1ms" => %w[slow --threshold 1ms]}.each do |name, command|
-    it "#{name}: says what the gem's command says" do
+    it "#{name}: prints the same as the gem's command" do
       told = wheel(name, burst, "-d", 3, "--json").json
       expect(told).to fit_the_schema_of(command.first)
       expect(same(told)).to eq(same(probescope(*command, "-p", burst.pid, "-d", 3, "--json").json))
     end
   end
 
-  it "stat and flow: say each line as an object of the gem's" do
+  it "stat and flow: print each line as the same object as the gem's" do
     stat, flow = %w[stat flow].map do |name|
       wheel(name, burst, "-d", 3, "--json").out.lines.map { |line| JSON.parse(line) }
     end
@@ -45,7 +45,7 @@ RSpec.describe "python -m probescope trace", :bpf do
       .to include(["enter", "Parser#step0", nil], ["leave", "Parser#step1", "raised"])
   end
 
-  it "hot: names Ruby's builtins that methods spend their time in, as the gem's command does" do
+  it "hot: names Ruby's builtins in which methods spend their time, like the gem's command" do
     skip "ticks were not tried on this version of Ruby" unless Support::RUBY_TICKS
     process = target(<<~RUBY).ready
       require "zlib"
@@ -66,7 +66,8 @@ RSpec.describe "python -m probescope trace", :bpf do
       .to match(/^SELF .* IN C$/).and match(/Object#sum .* % Zlib\.crc32$/)
   end
 
-  it "has the costliest row whatever its name, every row in JSON, and says how many the table leaves out" do
+  it "has the costliest row whatever its name, every row in JSON, and the number of rows that the " \
+     "table leaves out" do
     out = wheel("exceptions", burst("--rows", 30), "-d", 3).out
     expect(out.lines.grep(/Error\d/).map { |line| line[/Error(\d+)/, 1].to_i }).to eq((10..29).to_a.reverse)
     expect(out).to end_with("\n10 more rows; --top 0 shows all\n")
@@ -77,7 +78,7 @@ RSpec.describe "python -m probescope trace", :bpf do
       .to include("bpftrace's maps are full; give them room: PROBESCOPE_MAP_KEYS=100")
   end
 
-  it "fails when it knows nothing" do
+  it "fails when it has no figures" do
     stopped = host_target
     stopped.signal(:STOP)
     result = wheel("calls", stopped, "-d", 1)

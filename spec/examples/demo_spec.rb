@@ -2,11 +2,11 @@
 
 require "spec_helper"
 
-# What spec/story_spec.rb cannot see: where the story cannot be told, its beginning says so.
+# spec/story_spec.rb cannot check this: if the demo cannot run, its beginning reports why.
 RSpec.describe "bin/demo" do
-  # As a user who has a sudo that says no, or none.
+  # Runs as a user without sudo, or with a sudo that refuses.
   %w[examples/traces.sh bin/demo].each do |script|
-    it "says in one sentence that it needs root, before anything is installed: #{script}" do
+    it "reports in one sentence that it needs root, before it installs anything: #{script}" do
       skip "needs root" unless Process.uid.zero?
       nobody = %w[setpriv --reuid=65534 --regid=65534 --clear-groups]
       began = Process.clock_gettime(Process::CLOCK_MONOTONIC)
@@ -20,15 +20,14 @@ RSpec.describe "bin/demo" do
       expect(Process.clock_gettime(Process::CLOCK_MONOTONIC) - began).to be < 10
     end
 
-    # GIVEN a rule without a password beside one with a password, WHEN `sudo -v` asks for it all the
-    # same, THEN that is no refusal.
-    it "takes a sudo that runs commands without a password, and would want one for `sudo -v`: #{script}" do
+    # GIVEN a sudo rule without a password and one with a password, WHEN `sudo -v` asks for a
+    # password, THEN the script does not take that for a refusal.
+    it "accepts a sudo that runs commands without a password, even if `sudo -v` needs one: #{script}" do
       skip "needs root" unless Process.uid.zero?
       Dir.mktmpdir do |folder|
         File.chmod(0o755, folder)
         File.write("#{folder}/sudo", "#!/bin/sh\ntest \"$1\" != -v\n", perm: 0o755)
-        # Nothing is done after that question: each program of Ruby and Python succeeds, and does
-        # nothing.
+        # After that check nothing happens: each Ruby and Python program succeeds at once.
         env = Support.plain_env.merge("PATH" => "#{folder}:#{ENV.fetch("PATH")}", "JAEGER" => "/bin/true",
                                       "RUBY" => "/bin/true", "PYTHON" => "/bin/true")
         child = keep(Support::Child.new("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "bash",
@@ -39,7 +38,7 @@ RSpec.describe "bin/demo" do
     end
   end
 
-  it "says in one sentence what the machine lacks" do
+  it "reports in one sentence what the machine lacks" do
     unless system("unshare", "--user", "--map-root-user", "true", err: File::NULL)
       skip "no user namespaces here"
     end

@@ -2,7 +2,7 @@
 
 require "support/shared/freight_desk"
 
-# The same web application in Python: Flask on gunicorn, two workers, preloaded.
+# The same web application in Python: Flask on gunicorn, with two preloaded workers.
 RSpec.describe "examples/flask_app", :python do
   before { Support::FlaskApp.require! { |reason| skip reason } }
 
@@ -13,9 +13,9 @@ RSpec.describe "examples/flask_app", :python do
                   parser: {type: "ValueError", function: "manifest.Unit.weight", depth: 11,
                            file: "examples/flask_app/manifest.py", text: "total += int(kilograms)"}
 
-  # HUP lets gunicorn fork new workers and end the old ones.
-  it "goes on serving through a restart of its workers while traced; the new ones are traced too, " \
-     "and rows of the old ones stay", :bpf do
+  # On HUP, gunicorn forks new workers and ends the old ones.
+  it "serves through a restart of its workers under a trace; the new workers are traced too, and " \
+     "the old ones' rows stay", :bpf do
     app = keep(Support::FlaskApp.new).ready
     load = keep(app.load)
     old = app.workers
@@ -38,7 +38,7 @@ RSpec.describe "examples/flask_app", :python do
     expect(app.stop(:TERM)).to be_success, app.to_s
   end
 
-  # The hooks are in, and an interval has begun that counts.
+  # Waits until the hooks are in and an interval has begun.
   def await_counting(app, workers)
     workers.each do |pid|
       info = app.info(pid)

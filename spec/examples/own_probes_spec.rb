@@ -2,13 +2,13 @@
 
 require "shellwords"
 
-# The tills print what to ask them: these lines, copied to a shell, are answered.
+# The tills print bpftrace commands. Each command gives an answer when it is run as printed.
 RSpec.shared_examples "a till with probes of its own" do |suffix|
   let(:till) do
     target("examples/own_probes#{suffix}", loaded: false, options: suffix == ".rb" ? ["-Ilib"] : []).ready
   end
 
-  # What it printed, started; its maps are shown while it runs, too.
+  # Starts the printed commands, which also print their maps while they run.
   def ask
     till.out.lines.grep(/^sudo bpftrace /).map do |line|
       *options, program = Shellwords.split(line).drop(2)
@@ -18,7 +18,7 @@ RSpec.shared_examples "a till with probes of its own" do |suffix|
     end
   end
 
-  it "says what it sells, who cannot pay, and how long paying takes", :bpf do
+  it "reports its sales, the customers who cannot pay, and the time of a payment", :bpf do
     sold, refused, paid, by_path = ask
     refused.await_line(/^customer #{till.pid} with \d+ cents: (rice|salt|tea)$/)
     prices = { "rice" => 210, "salt" => 90, "tea" => 350 }

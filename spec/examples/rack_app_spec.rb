@@ -2,9 +2,9 @@
 
 require "support/shared/freight_desk"
 
-# A web application as it runs in production: Sinatra on Puma, two workers, preloaded, bootsnap.
-# What it answers, what the command says about it under load, and that Puma's restarts and our
-# tracer do not disturb each other.
+# A web application as in production: Sinatra on Puma, with two preloaded workers and bootsnap.
+# Checks its answers, the commands' answers under load, and that Puma's restarts and a tracer do not
+# disturb each other.
 RSpec.describe "examples/rack_app" do
   before do
     next if Support::RackApp.gems?
@@ -16,7 +16,7 @@ RSpec.describe "examples/rack_app" do
   def rack_app(**env) = keep(Support::RackApp.new(env: env.transform_keys(&:to_s))).ready
   def load(app) = keep(app.load)
 
-  # The hooks are in, and an interval has begun that counts.
+  # Waits until the hooks are in and an interval has begun.
   def await_counting(info)
     await("the hooks") { info.state("function__stats") == :on }
     before = info.header[:flushes]
@@ -31,9 +31,9 @@ RSpec.describe "examples/rack_app" do
                            file: "examples/rack_app/lib/manifest.rb", text: "(from.string rescue from)"}
 
   describe "under load", :bpf do
-    # PRELOAD=0, for Puma takes no phased restart of a preloaded application.
-    it "goes on serving through a phased restart while traced; its new workers are traced too, " \
-       "and rows of the old ones stay" do
+    # PRELOAD=0, because Puma does no phased restart of a preloaded application.
+    it "serves through a phased restart under a trace; its new workers are traced too, and the old " \
+       "ones' rows stay" do
       app = rack_app(PRELOAD: "0")
       counted = keep(app.load(requests: 20))
       expect(counted.wait).to be_success, counted.to_s
@@ -59,17 +59,16 @@ RSpec.describe "examples/rack_app" do
       expect(rows)
         .to match((old + app.workers(1)).to_h { |pid| [pid, include("Manifest#unit", "Checksum#of")] })
       load.stop(:INT)
-      # A client that asks again while a worker that ends closes its connection fails once; there
-      # are four.
+      # A client fails once if it sends a request while an ending worker closes the connection.
+      # There are four clients.
       expect(JSON.parse(load.out)["failed"]).to be <= 8, "#{load}#{app}"
       expect(app.stop(:TERM).termsig).to eq(15), app.to_s # Puma stops its workers, then ends as by the signal
     end
   end
 
-  # bootsnap hands Ruby compiled files out of its cache. Methods that came so before the tracer are
-  # found by the walk at the attach; :script_compiled reports the files that come so while it
-  # listens.
-  it "has its functions seen when bootsnap loads them from its cache, before the attach and after", :bpf do
+  # bootsnap gives Ruby compiled files from its cache. The walk at the attach finds methods that
+  # were loaded in this way before. Under a tracer, :script_compiled reports such files.
+  it "has hooks on functions that bootsnap loads from its cache, before and after the attach", :bpf do
     Dir.mktmpdir do |directory|
       %w[early late].each do |name|
         File.write(File.join(directory, "#{name}.rb"), <<~RUBY)

@@ -3,7 +3,7 @@
 require "spec_helper"
 require "support/jaeger"
 
-# Both applications, a bridge and Jaeger, as a reader of the guide starts them.
+# Runs both applications, a bridge and Jaeger in the same way as a reader of the guide.
 RSpec.describe "examples/traces.sh" do
   script = File.join(Support::ROOT, "examples/traces.sh")
 
@@ -11,7 +11,7 @@ RSpec.describe "examples/traces.sh" do
     keep(Support::Child.new("bash", script, *arguments, env: Support.plain_env.merge(env)))
   end
 
-  it "helps, and says what is missing" do
+  it "has a help text, and reports what is missing" do
     help = traces_sh("--help")
     expect(help.wait).to be_success
     expect(help.out).to match(/--slow TIME/)
@@ -26,10 +26,10 @@ RSpec.describe "examples/traces.sh" do
     end
   end
 
-  # GIVEN both applications, one asking the other, WHEN the bridge is attached, THEN one trace has
-  # slow functions of each, below that request's own spans and within their times, and names the
-  # line of the costly exception.
-  it "shows one request over both languages, and leaves nothing behind", :bpf, :jaeger do
+  # GIVEN both applications, of which one calls the other, WHEN the bridge is attached, THEN one
+  # trace has slow functions of each, below that request's own spans and within their times, and
+  # names the line of the costly exception.
+  it "shows one request through both languages, and leaves nothing behind", :bpf, :jaeger do
     Support::Jaeger.require! { |reason| skip reason }
     Support::FlaskApp.require! { |reason| skip reason }
     child = traces_sh("--stay", env: {"JAEGER" => Support::Jaeger.path, "RUBY" => RbConfig.ruby,

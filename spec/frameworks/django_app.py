@@ -49,7 +49,7 @@ def page(request, year, number=None):
     return HttpResponse(str(year))
 
 
-# As Django REST framework makes them, and each kind within the other one.
+# URL patterns as in Django REST framework, and each kind nested in the other.
 issues = [
     re_path(r"^issues/(?P<pk>[^/.]+)/$", issue),
     re_path(r"^issues/(?P<pk>[^/.]+)\.(?P<format>[a-z0-9]+)/?$", issue),

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Rails as it is in production, in one file. Nothing in it names probescope: the Gemfile has it.
+# Rails as in production, in one file. Only the Gemfile names probescope.
 require "bundler/setup"
 require "bootsnap"
 Bootsnap.setup(cache_dir: File.join(ENV.fetch("CACHE"), "bootsnap"), development_mode: false,
@@ -19,7 +19,7 @@ class Shop < Rails::Application
   config.action_dispatch.show_exceptions = :all
   config.logger = Logger.new(nil)
   config.hosts.clear
-  # Errors are shown by a route, which is not the one that they are of.
+  # A route shows errors. It is not the route that failed.
   config.exceptions_app = routes
 end
 
@@ -44,7 +44,7 @@ end
 
 module Desk
   class Engine < Rails::Engine
-    # A gem of its own has one.
+    # An engine in its own gem has its own root. This one uses the application's.
     def self.find_root(_from) = Rails.root
     isolate_namespace Desk
   end

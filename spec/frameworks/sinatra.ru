@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Sinatra, held to Rack's rules on both sides of the middleware.
+# Sinatra with checks of Rack's rules on both sides of the middleware.
 require "bundler/setup"
 require "bootsnap"
 Bootsnap.setup(cache_dir: File.join(ENV.fetch("CACHE"), "bootsnap"), development_mode: false,
@@ -28,7 +28,7 @@ class Shop < Sinatra::Base
   get("/naps/:ms") { |ms| sleep(ms.to_i / 1000.0) && "ok" }
 end
 
-# Rack 3's other kind of body, and the connection itself.
+# The other kind of body in Rack 3, and a hijacked connection.
 CALLED = lambda do |_env|
   [200, {"content-type" => "text/plain"}, ->(stream) { stream.write("called") && stream.close }]
 end
@@ -39,7 +39,7 @@ HIJACKED = lambda do |env|
   [200, {}, []]
 end
 
-use Rack::Lint unless ENV["FALCON"] # whose env is not to its liking
+use Rack::Lint unless ENV["FALCON"] # Falcon's env fails its checks
 use Probescope::Rack
 use Rack::Lint unless ENV["FALCON"]
 map("/called") { run CALLED }

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# A Rails application of ordinary width: 75 pages, each with a controller of its own.
+# A Rails application of ordinary width: 75 pages, each with its own controller.
 require "bundler/setup"
 require "rails"
 require "action_controller/railtie"

@@ -14,7 +14,7 @@ RSpec.describe Probescope::Host::CallTree do
     lines
   end
 
-  it "gives a call that calls nothing one line, and others two" do
+  it "prints one line for a call without callees, and two for others" do
     lines = shown do |tree|
       tree.enter(1, 0, "a", "f.rb", 1)
       tree.enter(1, 1, "b", "f.rb", 2)
@@ -25,7 +25,7 @@ RSpec.describe Probescope::Host::CallTree do
       .to eq([["enter", 0, "a", nil, nil], ["call", 1, "b", 10, "returned"], ["leave", 0, "a", 30, "raised"]])
   end
 
-  it "shows long calls alone, with their callers, in each context by itself" do
+  it "shows only long calls and their callers, in each context separately" do
     lines = shown(20) do |tree|
       tree.enter(1, 0, "a", "f.rb", 1)
       tree.enter(2, 0, "other", "f.rb", 9)
@@ -39,7 +39,7 @@ RSpec.describe Probescope::Host::CallTree do
     expect(lines.map { |line| line.values_at(0, 2) }).to eq([%w[enter a], %w[call long], %w[leave a]])
   end
 
-  it "finds its way after calls that were left without a word" do
+  it "recovers its depth after calls that ended without an event" do
     lines = shown do |tree|
       tree.enter(1, 0, "a", "f.rb", 1)
       5.times { |i| tree.enter(1, 1 + i, "deep", "f.rb", 2) }
@@ -50,7 +50,7 @@ RSpec.describe Probescope::Host::CallTree do
     expect(lines.last(2)).to eq([["leave", 0, "a", 30, "returned"], ["call", 0, "b", 3, "returned"]])
   end
 
-  it "says in which call it is when time passes" do
+  it "names the open call as time passes" do
     lines = shown do |tree|
       tree.enter(1, 0, "waits", "f.rb", 1)
       tree.pause
@@ -68,7 +68,7 @@ RSpec.describe Probescope::Host::Numbered do
     expect(got).to eq(%w[e1 e2 e3 e4])
   end
 
-  it "counts what does not come by the second tick, also at the end" do
+  it "counts what does not arrive by the second tick, also at the end" do
     got = []
     take = ->(event) { got << event }
     numbered.push(1, "e1", &take)
@@ -84,7 +84,7 @@ RSpec.describe Probescope::Host::Numbered do
     expect(numbered.lost).to eq(6)
   end
 
-  it "does not wait for ever" do
+  it "stops waiting after a limit" do
     got = []
     (2..(described_class::PATIENCE + 2)).each do |number|
       numbered.push(number, number.to_s) { |event| got << event }

@@ -4,8 +4,8 @@ require "spec_helper"
 require "probescope/host/clock"
 
 RSpec.describe Probescope::Host::Clock do
-  # Two clocks of which the day's is 1,000 s ahead. At these readings the thread lost its CPU for 30
-  # ms before it.
+  # Two clocks, of which the time of day is 1,000 s ahead. The thread lost its CPU for 30 ms before
+  # these readings.
   def lose_the_cpu_at(*readings)
     time = count = 0
     allow(Process).to receive(:clock_gettime) do |clock, _|
@@ -15,7 +15,7 @@ RSpec.describe Probescope::Host::Clock do
     end
   end
 
-  it "compares two clocks whenever the CPU is lost between them" do
+  it "compares two clocks, wherever the CPU is lost between the readings" do
     lose_the_cpu_at(2, 6, 8, 11)
     expect(described_class.monotonic_offset).to eq(1_000_000_000_000)
     lose_the_cpu_at(1, 3, 5, 9)

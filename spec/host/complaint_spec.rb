@@ -4,11 +4,11 @@ require "spec_helper"
 require "json"
 require "probescope/host/complaint"
 
-# What bpftrace said when something was missing, and what users are told. tests/test_command.py has
-# the wheel's side.
+# Complaints of bpftrace about something missing, and what users read. tests/test_command.py checks
+# the wheel.
 RSpec.describe Probescope::Host::Complaint do
   JSON.parse(File.read(File.join(Support::ROOT, "spec/fixtures/complaints.json"))).each do |told|
-    it "has a sentence for what bpftrace #{told["of"]} says, and shows all of that" do
+    it "has a sentence for bpftrace's complaint about #{told["of"]}, and shows all its text" do
       error = described_class.error(told["text"], "failed", "probescope doctor")
       expect(error.message).to start_with("bpftrace failed: #{told["means"]}")
       kept = told["text"].lines.map(&:strip).reject { |line| line.match?(/\A(Attaching|WARNING)/) }
@@ -17,7 +17,7 @@ RSpec.describe Probescope::Host::Complaint do
     end
   end
 
-  it "shows what it does not know, whole, and lines that are too many by their number" do
+  it "shows an unknown complaint in full, and the number of lines that are left out" do
     error = described_class.error("ERROR: of a new kind\nmore\n", "failed", "probescope doctor")
     expect([error.message, error.next_step])
       .to eq(["bpftrace failed; it says: ERROR: of a new kind; more", "probescope doctor"])

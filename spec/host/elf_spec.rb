@@ -10,12 +10,12 @@ RSpec.describe "Finding probescope_info in a file" do
 
   let(:binary) { Support::HostTarget.binary }
 
-  it "finds the address that readelf names" do
+  it "returns the address that readelf shows" do
     expect(with_elf(binary) { |elf| elf.symbol("probescope_info") })
       .to eq(dynamic_symbol(binary, "probescope_info")[:address])
   end
 
-  it "finds it after strip" do
+  it "returns it after strip" do
     Dir.mktmpdir do |folder|
       stripped = File.join(folder, "stripped")
       system("strip", "-o", stripped, binary, exception: true)
@@ -23,12 +23,12 @@ RSpec.describe "Finding probescope_info in a file" do
     end
   end
 
-  it "finds nothing under a name that is only the tail of another, and nothing in a file without it" do
+  it "does not match the tail of a longer name, and returns nothing for a file without it" do
     expect(with_elf(binary) { |elf| elf.symbol("info") }).to be_nil
     expect(with_elf("/proc/self/exe") { |elf| elf.symbol("probescope_info") }).to be_nil
   end
 
-  it "finds nothing in what is no ELF file or ends early" do
+  it "returns nothing for a file that is not ELF or ends early" do
     Dir.mktmpdir do |folder|
       text = File.join(folder, "text")
       File.write(text, "not a library" * 10)
@@ -39,7 +39,7 @@ RSpec.describe "Finding probescope_info in a file" do
     end
   end
 
-  it "takes the load address from the first segment" do
+  it "reads the load address from the first segment" do
     expect(with_elf(binary) { |elf| elf.bias(0x7000_0000) }).to eq(0x7000_0000)
     Dir.mktmpdir do |folder|
       fixed = File.join(folder, "fixed")
@@ -48,7 +48,7 @@ RSpec.describe "Finding probescope_info in a file" do
     end
   end
 
-  it "finds USDT probes, those of a library that is written at run time, too" do
+  it "returns USDT probes, also of a library that is written at run time" do
     found = with_elf(Support::LIBRARY, &:probes)
     expect(found.map(&:provider).uniq).to eq(["probescope"])
     expect(found.map(&:name))
@@ -56,9 +56,9 @@ RSpec.describe "Finding probescope_info in a file" do
     expect(with_elf("/proc/self/exe", &:probes)).to be_an(Array)
   end
 
-  # GIVEN a library with any bytes changed, WHEN it is looked at, THEN it has these symbols and
-  # probes or others, or ends early.
-  it "believes nothing" do
+  # GIVEN a library with some bytes changed, WHEN it is read, THEN it has these symbols and probes
+  # or others, or ends early.
+  it "trusts no field" do
     bytes = File.binread(Support::LIBRARY)
     places = [*0...64, *(bytes.unpack1("Q<", offset: 40)...bytes.bytesize)]
     random = Random.new(1)

@@ -13,7 +13,7 @@ RSpec.describe "Figures" do
       .to eq(["0 ns", "7 ns", "999 ns", "1.00 us", "12.3 us", "1.50 ms", "2.00 s", "3600 s"])
   end
 
-  it "takes the next unit, or one digit less behind the point, where rounding would bring a fourth digit" do
+  it "takes the next unit, or one decimal less, if rounding would give a fourth digit" do
     expect([9994, 9996, 99_940, 99_960, 999_499, 999_600, 999_999_999].map { |ns| figure.time(ns) })
       .to eq(["9.99 us", "10.0 us", "99.9 us", "100 us", "999 us", "1.00 ms", "1.00 s"])
     expect([999, 1023, 1_022_976, 1_047_552].map { |bytes| figure.bytes(bytes) })
@@ -27,12 +27,12 @@ RSpec.describe "Figures" do
     expect(figure.share(0.4049)).to eq("40.5 %")
   end
 
-  it "shows no fraction of what is a thousand and more" do
+  it "shows no fraction for a thousand and more" do
     expect([0, 37.25, 999.94, 999.96, 6704.6, 171_384.1].map { |number| figure.decimal(number) })
       .to eq(%w[0.0 37.2 999.9 1,000 6,705 171,384])
   end
 
-  it "shows what is unknown as a dash" do
+  it "shows an unknown figure as a dash" do
     expect(%i[time bytes count share decimal].map { |name| figure.public_send(name, nil) }.uniq).to eq(["-"])
   end
 end

@@ -8,7 +8,7 @@ require "probescope/host/client"
 require "probescope/host/request"
 require "probescope/host/tool"
 
-# The part with privilege. Whoever writes to it may be nobody.
+# The part with privilege. Any user may write to it.
 RSpec.describe "The helper" do
   def start(env: {}, before: [])
     child = keep(Support::Child.new(*before, *Probescope::Host::Client::HELPER,
@@ -17,7 +17,7 @@ RSpec.describe "The helper" do
     child
   end
 
-  # What it answers to a line.
+  # Returns the answer to a line.
   def answer(helper, line)
     known = helper.out.lines.size
     helper.puts(line.is_a?(Hash) ? JSON.generate(line) : line)
@@ -81,7 +81,7 @@ RSpec.describe "The helper" do
     expect(File.read("/proc/#{helper.pid}/status")[/^VmHWM:\s+(\d+)/, 1].to_i).to be < 200_000
   end
 
-  it "has every field that a command asks for" do
+  it "accepts every field that a command sends" do
     commands = Probescope::CLI::COMMANDS.keys.map { |name| Probescope::CLI.command(name) }
     traced = commands.select { |one| one < Probescope::Commands::Tracing }
     expect(traced.size).to be > 10
@@ -119,8 +119,7 @@ RSpec.describe "The helper" do
       expect(tracers_of(process.pid).size).to be <= 1
     end
 
-    # GIVEN Ctrl-Z, which reaches the helper as well, WHEN the command is killed, THEN no hook
-    # stays.
+    # GIVEN Ctrl-Z, which also reaches the helper, WHEN the command is killed, THEN no hook stays.
     it "ends with a command that was stopped and then killed" do
       process = host_target
       helper = start
@@ -131,7 +130,7 @@ RSpec.describe "The helper" do
       await("its end") { !helper.alive? && tracers_of(process.pid).empty? }
     end
 
-    # bpftrace takes options behind the program, too: -cCOMMAND runs a command, -oFILE writes to a
+    # bpftrace accepts options behind the program, too: -cCOMMAND runs a command, -oFILE writes to a
     # file.
     it "gives bpftrace no option among the arguments" do
       process = host_target
@@ -157,14 +156,14 @@ RSpec.describe "The helper" do
       end
     end
 
-    it "tries what it promises" do
+    it "checks that a program runs" do
       expect(answer(start, do: "try")).to eq("is" => "tried", "complaint" => nil)
     end
   end
 end
 
 RSpec.describe Probescope::Host::Tool do
-  # Where nobody else may write; and below, where anybody may.
+  # A folder that only root may write to, and in it a folder for everybody.
   around do |example|
     next example.run unless Process.uid.zero?
 
@@ -186,7 +185,7 @@ RSpec.describe Probescope::Host::Tool do
 
   before { skip "needs root" unless Process.uid.zero? }
 
-  it "takes what is root's alone, through links" do
+  it "accepts a file that only root may change, also through links" do
     expect(described_class.weakness("/bin/sh")).to be_nil
     expect(described_class.weakness("/usr/bin/../bin/./env")).to be_nil
     expect(described_class.weakness(file("tool"))).to be_nil
@@ -196,14 +195,14 @@ RSpec.describe Probescope::Host::Tool do
     expect(described_class.find("no-such-tool")).to be_nil
   end
 
-  it "takes nothing by way of a folder that others may write to" do
+  it "rejects a path through a folder that others may write to" do
     expect(described_class.weakness(file("open/tool"))).to eq("others than its owner may write to #{@open}")
     File.symlink("/bin", File.join(@open, "bin"))
     File.symlink(File.join(@open, "bin/sh"), link = File.join(@folder, "link"))
     expect(described_class.weakness(link)).to eq("others than its owner may write to #{@open}")
   end
 
-  it "takes no file of somebody else, none that others may write to, and no link that leads nowhere" do
+  it "rejects a file of another user, a file that others may write to, and a dangling link" do
     expect(described_class.weakness(file("foreign", owner: 1000)))
       .to eq("#{@folder}/foreign belongs to user 1000")
     expect(described_class.weakness(file("all", mode: 0o757)))

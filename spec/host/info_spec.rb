@@ -6,7 +6,7 @@ require "probescope/host/error"
 require "probescope/host/info"
 
 RSpec.describe "Reading probescope_info" do
-  # Memory with the struct at address 64, as a library would lay it out.
+  # Memory with the struct at address 64, in the layout of a library.
   def memory(probes, magic: "PSCOPE1", sequence: 4, probe_size: 160, appended: [], gap: 0, runtime: "ruby",
              flushes: 9)
     offset = 280 + (8 * appended.size) + gap
@@ -23,7 +23,7 @@ RSpec.describe "Reading probescope_info" do
 
   def info(...) = Probescope::Host::Info.new(memory(...), 64)
 
-  it "gives the head, and each probe by name" do
+  it "returns the header, and each probe by name" do
     snapshot = info([["stats__done", 1, 1, 4711, ""], ["line", 3, 0, 4713, "not under YJIT"]]).snapshot
     expect(snapshot).to include(runtime: "ruby", version: "3.1.2", library: "0.1.0", abi: 1, pid: 42,
                                 flushes: 9, flags: %i[installed watcher])
@@ -31,17 +31,17 @@ RSpec.describe "Reading probescope_info" do
     expect(snapshot[:probes]["line"]).to include(state: "refused", reason: "not under YJIT")
   end
 
-  it "reads the flush counter by itself" do
+  it "reads only the flush counter" do
     expect(info([], flushes: 123_456).flushes).to eq(123_456)
   end
 
-  it "reads a newer library: a longer head, longer entries, a state that it has no word for" do
+  it "reads a newer library: a longer header, longer entries, an unknown state" do
     probe =
       info([["stats__done", 9, 1, 4711, "why"]], gap: 64, probe_size: 256).snapshot[:probes]["stats__done"]
     expect(probe).to include(state: "unknown", enabled: 1, semaphore: 4711, reason: "why")
   end
 
-  it "reads when hooks were asked for and when they were in, where the library says so" do
+  it "reads the times of the attach and of the hooks, if the library has them" do
     line = [["line", 1, 1, 4713, ""]]
     expect(info(line, appended: [5_000, 7_000]).snapshot).to include(asked_ns: 5_000, hooks_in_ns: 7_000)
     expect(info(line, appended: [5_000, 0, 1], gap: 64).snapshot).to include(asked_ns: 5_000, hooks_in_ns: 0)
@@ -50,7 +50,7 @@ RSpec.describe "Reading probescope_info" do
     expect(older[:probes]["line"]).to include(state: "on")
   end
 
-  it "reads what looking cost where the library says so" do
+  it "reads the cost of looking, if the library has it" do
     expect(info([], appended: [5_000, 7_000, 30, 400]).looking).to eq([30, 400])
     expect(info([], appended: [5_000, 7_000, 30, 400]).snapshot)
       .to include(looking_ns: 30, looked_cpu_ns: 400)
@@ -58,22 +58,22 @@ RSpec.describe "Reading probescope_info" do
     expect(info([], appended: [5_000, 7_000]).snapshot).to include(looking_ns: nil)
   end
 
-  it "reads an older library: shorter entries, what they lack is empty" do
+  it "reads an older library: shorter entries, with missing fields empty" do
     probe = info([["stats__done", 1, 1, 4711, "cut"]], probe_size: 40).snapshot[:probes]["stats__done"]
     expect(probe).to include(state: "on", semaphore: 4711, reason: "")
   end
 
-  it "says so when it is being written" do
+  it "reports a struct that is being written" do
     expect { info([], sequence: 5).snapshot }
       .to raise_error(Probescope::Host::Error, /does not finish writing/)
   end
 
-  it "says so of a library that is mapped, and whose first function has not run" do
+  it "reports a mapped library that has not run its first function" do
     expect { info([], sequence: 0, probe_size: 0).snapshot }
       .to raise_error(Probescope::Host::Refused, /does not begin writing/)
   end
 
-  it "believes nothing that makes no sense" do
+  it "rejects malformed values" do
     expect { info([], magic: "OTHER").snapshot }.to raise_error(Probescope::Host::Error)
     expect { info([["x", 0, 0, 0, ""]], probe_size: 8).snapshot }.to raise_error(Probescope::Host::Error)
     expect { info([["x", 0, 0, 0, ""]], probe_size: 2 << 20).snapshot }

@@ -6,9 +6,9 @@ require "probescope/host/names"
 RSpec.describe Probescope::Host::Names do
   def started(title) = target("#{title}; $stdout.sync = true; puts :ready; sleep", loaded: false).ready
 
-  # GIVEN a server as Ruby starts it, whose name is Ruby's for the kernel, THEN its title names it;
-  # without one it is the kernel's name.
-  it "takes a server's title, and what the kernel has" do
+  # GIVEN a server that Ruby runs, which the kernel names after Ruby, THEN its title is its name.
+  # Without a title it has the kernel's name.
+  it "returns a server's title, or the kernel's name" do
     ["Process.setproctitle('ps-desk: cluster worker 0: 4711 [shop]')",
      "$0 = 'ps-desk 7.2.1 (tcp://127.0.0.1:9292)'"].each do |title|
       server = started(title)
@@ -22,7 +22,7 @@ RSpec.describe Probescope::Host::Names do
     expect(described_class.match?(Process.pid, File.read("/proc/self/comm").chomp)).to be(true)
   end
 
-  it "has no name for what is gone, and text for what is none" do
+  it "returns no name for an ended process, and valid text for an invalid name" do
     gone = started("true")
     gone.stop(:KILL)
     expect(described_class.best(gone.pid)).to be_nil

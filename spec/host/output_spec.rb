@@ -12,12 +12,12 @@ RSpec.describe "Reading bpftrace's JSON" do
     expect(output.maps).to eq("row" => {"7,A,/a.rb,1" => ["A", "/a.rb", 1]}, "raised" => {"7,A,/a.rb,1" => 5})
   end
 
-  it "puts the bytes back that bpftrace prints as \\uffffffXX" do
+  it "restores the bytes that bpftrace prints as \\uffffffXX" do
     output = read('{"type": "map", "data": {"@row": {"k": ["caf\uffffffc3\uffffffa9"]}}}')
     expect(output.maps["row"]["k"]).to eq(["café"])
   end
 
-  it "takes a backslash and those letters in a name for what they are" do
+  it "keeps a name that contains a backslash and these letters" do
     output = read('{"type": "map", "data": {"@row": {"k": ["a\\\\uffffffc3\\n"]}}}')
     expect(output.maps["row"]["k"]).to eq(["a\\uffffffc3\n"])
   end
@@ -29,12 +29,12 @@ RSpec.describe "Reading bpftrace's JSON" do
     expect(output.maps["b"]["k"]).to be_valid_encoding
   end
 
-  it "counts lost events in the words of each version" do
+  it "counts lost events in the wording of each version" do
     expect(read('{"type": "lost_events", "data": {"events": 3}}',
                 '{"type": "lost_events", "count": 4, "data": {"events": 4}}').lost_events).to eq(7)
   end
 
-  it "passes over everything else" do
+  it "ignores everything else" do
     expect(read("", "Attaching 3 probes...", '{"type": "attached_probes", "data": {"probes": 3}}', "[1]",
                 '{"type": "ma').maps).to be_empty
   end

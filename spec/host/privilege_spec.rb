@@ -24,28 +24,28 @@ RSpec.describe "The privilege to trace" do
   let(:large) { Probescope::Host::Privilege::NEEDED }
   let(:small) { Probescope::Host::Privilege::SMALL }
 
-  it "is there for a root that has the capabilities" do
+  it "is present for root with the capabilities" do
     expect(privilege(uid: 0, effective: large).prefix(bpftrace("0.17.0"))).to eq([])
   end
 
-  it "is not there for a root without them, and sudo would not help" do
+  it "is absent for root without them, and sudo would not help" do
     expect { privilege(uid: 0, effective: %i[cap_sys_ptrace]).prefix }
       .to raise_error(Probescope::Host::Error, /root lacks CAP_SYS_ADMIN/)
   end
 
-  it "comes from sudo for everybody else" do
+  it "comes from sudo for other users" do
     skip "no sudo here" unless Probescope::Host::Path.find("sudo")
     expect(privilege(uid: 1000, effective: large).prefix.first).to end_with("/sudo")
   end
 
-  it "needs no sudo with ambient capabilities and a bpftrace that goes by them" do
+  it "needs no sudo with ambient capabilities and a bpftrace that accepts them" do
     user = privilege(uid: 1000, effective: small, ambient: small)
     expect(user.prefix(bpftrace("0.27.1"))).to eq([])
     skip "no sudo here" unless Probescope::Host::Path.find("sudo")
     expect(user.prefix(bpftrace("0.23.2")).first).to end_with("/sudo")
   end
 
-  it "takes no bpftrace that is too old or says no version" do
+  it "rejects a bpftrace that is too old or prints no version" do
     expect { bpftrace("0.16.9") }.to raise_error(Probescope::Host::Error, /0\.16\.9.*0\.17 is the oldest/)
     expect { bpftrace("") }.to raise_error(Probescope::Host::Error, /of an unknown version/)
     expect(bpftrace("0.20.2-1ubuntu").version).to eq([0, 20, 2])

@@ -12,7 +12,7 @@ RSpec.describe "Choosing processes" do
     Probescope::Host::Selection.new(order, **options.slice(:most))
   end
 
-  it "takes each once, and refuses more than fit" do
+  it "selects each process once, and refuses more than the limit" do
     one, two = Array.new(2) { host_target.pid }
     expect(selection(one, two, one).targets.map(&:pid)).to eq([one, two])
     by_name = selection(one, comm: "host_target").targets.map(&:pid)
@@ -64,7 +64,7 @@ RSpec.describe Probescope::Host::Links do
     end
   end
 
-  it "is there though another command sweeps when its lock exists and is not held yet" do
+  it "keeps its folder when another command sweeps before its lock is held" do
     Dir.mktmpdir do |folder|
       sweeps = 1
       allow(File).to receive(:open).and_wrap_original do |open, *arguments, &block|

@@ -4,7 +4,7 @@ require "spec_helper"
 require "probescope/host/slow_calls"
 
 RSpec.describe Probescope::Host::SlowCalls do
-  # {id => [parent, ms]}; the name is the id.
+  # Makes calls from {id => [parent, ms]}, with the id as the name.
   def calls(of)
     of.map do |id, (parent, ms)|
       described_class::Call.new(id, parent, {name: id, elapsed_ns: ms, at: id.to_s})
@@ -13,20 +13,20 @@ RSpec.describe Probescope::Host::SlowCalls do
 
   def shown(calls) = calls.rows.map { |row| row.values_at(:name, :depth) }
 
-  it "puts each call below the nearest one around it that is wanted, the longest first" do
+  it "puts each call below its nearest selected caller, the longest first" do
     all = calls(1 => [0, 100], 2 => [1, 30], 3 => [1, 60], 4 => [3, 50], 5 => [0, 200])
     expect(shown(described_class.new(all) { true })).to eq([[5, 0], [1, 0], [3, 1], [4, 2], [2, 1]])
     expect(shown(described_class.new(all) { |row| row[:name] != 3 })).to eq([[5, 0], [1, 0], [4, 1], [2, 1]])
   end
 
-  it "leaves out calls within others that only made the next one" do
+  it "leaves out calls that only made the next one" do
     found = described_class.new(calls(1 => [0, 100], 2 => [1, 99], 3 => [2, 98], 4 => [3, 10],
                                       5 => [3, 11])) { true }
     expect(found.leave_out_relays).to eq(1)
     expect(shown(found)).to eq([[1, 0], [3, 1], [5, 2], [4, 2]])
   end
 
-  it "shows calls whose ids a process has made a circle" do
+  it "shows calls whose ids form a circle" do
     expect(shown(described_class.new(calls(1 => [2, 10], 2 => [1, 20], 3 => [0, 5])) { true }))
       .to eq([[3, 0], [1, 0], [2, 1]])
   end

@@ -10,7 +10,7 @@ RSpec.describe Probescope::Host::Strangers do
 
   def strangers = @strangers ||= described_class.new { @now }
 
-  # Moments at which the block was asked within so many seconds, looking four times a second.
+  # Returns the moments at which the block was called in these seconds, with four looks a second.
   def looks(pid, seconds)
     (0..(seconds * 4)).filter_map do |step|
       @now = 100 + (step / 4.0)
@@ -20,11 +20,11 @@ RSpec.describe Probescope::Host::Strangers do
     end
   end
 
-  it "looks at a child without the library after pauses that double, up to five seconds" do
+  it "reads a child without the library after pauses that double, up to five seconds" do
     expect(looks(Process.pid, 20)).to eq([0.0, 0.25, 0.75, 1.75, 3.5, 6.75, 11.75, 16.75])
   end
 
-  it "looks again at once when the child runs another program, or its number is another child's" do
+  it "reads it again at once when the child runs another program, or another child has its number" do
     child = keep(Support::Child.new("sh", "-c", "read -r _; exec cat", stdin: true))
     expect(looks(child.pid, 3).size).to eq(4)
     before = File.readlink("/proc/#{child.pid}/exe")
@@ -34,7 +34,7 @@ RSpec.describe Probescope::Host::Strangers do
     expect { |block| strangers.look(child.pid, &block) }.to yield_control
   end
 
-  it "hands on what is found, and forgets who is gone" do
+  it "returns what it finds, and drops ended processes" do
     expect(strangers.look(Process.pid) { :found }).to eq(:found)
     expect(strangers.look(Process.pid) { :again }).to eq(:again)
     strangers.look(Process.pid) { nil }
@@ -45,7 +45,7 @@ RSpec.describe Probescope::Host::Strangers do
     expect { |block| strangers.look(child.pid, &block) }.not_to yield_control
   end
 
-  it "reads what children map eight times in twenty seconds, and not a hundred times" do
+  it "reads children's mappings eight times in twenty seconds, and not a hundred times" do
     shell = keep(Support::Child.new("sh", "-c", "sleep 600 & sleep 600 & wait"))
     children = await("its children") do
       (found = Probescope::Host::Descendants.of(shell.pid)).size == 2 && found

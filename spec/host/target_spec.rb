@@ -7,7 +7,7 @@ require "probescope/host/target"
 RSpec.describe "Finding a process's library" do
   def find(pid) = Probescope::Host::Target.find(pid)
 
-  # The Error.
+  # Returns the Error.
   def refusal(pid)
     find(pid)
     nil
@@ -15,13 +15,13 @@ RSpec.describe "Finding a process's library" do
     e
   end
 
-  it "reads what the process says about itself" do
+  it "reads the process's own fields" do
     process = host_target
     expect(find(process.pid).status)
       .to include(pid: process.pid, runtime: "ruby", library: "0.1.0", deleted: false)
   end
 
-  it "goes by the symbol and not by the file's name, also when the file was deleted" do
+  it "finds the symbol, not the file's name, also when the file was deleted" do
     Dir.mktmpdir do |folder|
       copy = File.join(folder, "anything")
       FileUtils.cp(Support::HostTarget.binary, copy)
@@ -31,13 +31,13 @@ RSpec.describe "Finding a process's library" do
     end
   end
 
-  it "is among all that can be traced" do
+  it "is listed with all that can be traced" do
     process = host_target
     targets, = Probescope::Host::Target.all
     expect(targets.map(&:pid)).to include(process.pid)
   end
 
-  it "notices the end of the process" do
+  it "detects the end of the process" do
     process = host_target
     target = find(process.pid)
     expect(target).to be_alive
@@ -45,7 +45,7 @@ RSpec.describe "Finding a process's library" do
     expect(target).not_to be_alive
   end
 
-  it "says what to do about a process that cannot be traced" do
+  it "has a next step for a process that cannot be traced" do
     expect(refusal(4_194_304 + 1).message).to start_with("there is no process")
     expect(refusal(Process.pid))
       .to have_attributes(message: /does not have probescope loaded/, next_step: /probescope run/)
@@ -58,7 +58,7 @@ RSpec.describe "Finding a process's library" do
     thread&.kill
   end
 
-  it "says so of a zombie" do
+  it "reports a zombie" do
     pid = Process.spawn("true")
     await("the zombie") { File.read("/proc/#{pid}/stat").include?(") Z") }
     expect(refusal(pid).message).to include("zombie")

@@ -5,7 +5,7 @@ require "probescope/host/shortened"
 require "probescope/host/terminal"
 require "stringio"
 
-RSpec.describe "What a terminal has room for" do
+RSpec.describe "Fitting a terminal's width" do
   def shortened(text, width) = Probescope::Host::Shortened.text(text, width)
 
   it "cuts paths in their middle, and keeps the file's name and the line" do
@@ -14,7 +14,7 @@ RSpec.describe "What a terminal has room for" do
     expect(shortened("app/a_very_long_name_of_a_file.rb:12", 16).length).to eq(16)
   end
 
-  it "cuts other names in their middle, also those whose characters are wide" do
+  it "cuts other names in their middle, also names with wide characters" do
     expect(shortened("Orders::Checkout#charge_the_customer", 17)).to eq("Orders::…customer")
     cut = shortened("注文" * 20, 17)
     expect(Probescope::Host::Table.width(cut)).to be_between(15, 17)
@@ -36,14 +36,14 @@ RSpec.describe "What a terminal has room for" do
     Probescope::Host::Terminal.new(io, color: color, env: env.transform_keys(&:to_s))
   end
 
-  it "is as wide as it says, or as COLUMNS says, and not known where there is none" do
+  it "takes the width from the terminal or from COLUMNS, and has none without a terminal" do
     expect(terminal.width).to eq(100)
     expect(terminal(COLUMNS: "132").width).to eq(132)
     expect(terminal(COLUMNS: "7").width).to eq(Probescope::Host::Terminal::NARROWEST)
     expect(terminal(tty: false).width).to be_nil
   end
 
-  it "has colours on a terminal, unless NO_COLOR or --color never says otherwise" do
+  it "has colours on a terminal, unless NO_COLOR or --color never disables them" do
     painted = {{} => true, {NO_COLOR: "1"} => false, {TERM: "dumb"} => false, {color: "never"} => false,
                {tty: false} => false, {tty: false, color: "always"} => true,
                {NO_COLOR: "1", color: "always"} => true}

@@ -13,11 +13,11 @@ RSpec.describe "Text from a target" do
       .to eq('C1 \x9b31m, order \u202e, hidden \u200b')
   end
 
-  it "keeps what is only unusual" do
+  it "keeps unusual but harmless characters" do
     expect(clean["Grüße::日本#each \"quoted\" \\"]).to eq("Grüße::日本#each \"quoted\" \\")
   end
 
-  it "replaces invalid bytes, and takes nil" do
+  it "replaces invalid bytes, and accepts nil" do
     expect(clean["a\xff\xc3".b]).to eq("a\u{fffd}\u{fffd}")
     expect(clean[nil]).to eq("")
   end
@@ -29,7 +29,7 @@ RSpec.describe "Text from a target" do
     expect(JSON.parse(json)).to eq(row)
   end
 
-  it "stays in its column of a table" do
+  it "keeps its column of a table" do
     table = Probescope::Host::Table.render(%w[COUNT CLASS], [["7", "A\nB"], ["12,345", "日本"]],
                                            right: ["COUNT"])
     expect(table).to eq("COUNT   CLASS\n     7  A\\nB\n12,345  日本")

@@ -6,8 +6,8 @@ require "probescope/host/program"
 require "probescope/host/trace"
 
 RSpec.describe Probescope::Host::Trace do
-  # bpftrace's clock began 5 s before the process's: the machine was suspended for that long. On
-  # both the time of day is simple.
+  # bpftrace's clock is 5 s ahead of the process's: the machine was suspended for that long. The
+  # time of day is the same on both.
   let(:ahead) { 5_000_000_000 }
   let(:maps) do
     {"wall_ns" => {"7" => 2_000_000_000}, "began" => {"7" => 11_300_000_000 + ahead},
@@ -23,22 +23,22 @@ RSpec.describe Probescope::Host::Trace do
     [one.begin, one.end].map(&:to_f)
   end
 
-  it "has an interval from one moment up to which rows count to the next, however late stats__done fired" do
+  it "ends each interval at the moment up to which rows count, however late stats__done fired" do
     expect(interval(maps, target)).to eq([11.0, 13.0])
   end
 
-  it "goes by the time of stats__done where rows are events, and where an older library does not tell" do
+  it "uses the time of stats__done for rows that are events, and for an older library" do
     expect(interval(maps.except("first_cut", "last_cut"), target)).to eq([11.3, 13.2])
     expect(interval(maps, target.merge(tells_of_cut: false))).to eq([11.3, 13.2])
   end
 
-  it "goes by the time of stats__done where the machine was suspended in between" do
+  it "uses the time of stats__done if the machine was suspended in between" do
     before = maps.merge("first_cut" => {"7" => 11_000_000_000 - 3_600_000_000_000})
     expect(interval(before, target)).to eq([11.3, 13.0])
   end
 
-  describe "of a process whose flush came while bpftrace left" do
-    # Of one whose interval lasted so many ns by bpftrace's clock, in a command of 2 s.
+  describe "of a process that flushed while bpftrace left" do
+    # Whether an interval of this many ns of bpftrace's clock is torn, in a command of 2 s.
     def torn?(lasted, unended: [7])
       maps = {"wall_ns" => {"7" => 2_000_000_000}, "began" => {"7" => 1_000},
               "ended" => {"7" => 1_000 + lasted}}
@@ -47,11 +47,11 @@ RSpec.describe Probescope::Host::Trace do
       described_class.new(output, ended, Probescope::Host::Program.path("calls.bt")).torn?
     end
 
-    it "is torn, unless the program had ended the interval before" do
+    it "is torn, unless the program ended the interval before" do
       expect(torn?(1_740_000_000)).to be(true)
       expect(torn?(1_750_000_000)).to be(false)
       expect(torn?(1_740_000_000, unended: [])).to be(false)
-      expect(torn?(1_740_000_000, unended: [8])).to be(true) # of which nothing is known
+      expect(torn?(1_740_000_000, unended: [8])).to be(true) # an unknown process
     end
   end
 end

@@ -19,14 +19,14 @@ RSpec.describe Probescope::Host::Tracer, :bpf do
 
   def up(target) = probes.select { |name| target.info.semaphore(name).positive? }
 
-  # Raises until all is in, or has some go and kills in the middle, at moments that are spread over
-  # its end.
+  # Discards a tracer while it attaches probe i. With a larger i it is discarded while it detaches,
+  # at moments spread over that time.
   def discarded(target, folder, i)
     tracer = start(folder)
     await("#{i} probes") { up(target).size >= [i, probes.size].min }
     if i >= probes.size
       await("the first to go") do
-        tracer.signal(:INT) if tracer.waiting_for_events? # 0.17 forgets some
+        tracer.signal(:INT) if tracer.waiting_for_events? # 0.17 loses some signals
         up(target).size < probes.size
       end
       sleep((i - probes.size) * 0.02)
@@ -36,7 +36,7 @@ RSpec.describe Probescope::Host::Tracer, :bpf do
     up(target)
   end
 
-  # By a SIGKILL alone 8 of 30 left a probe in the process.
+  # With a SIGKILL alone, 8 of 30 tracers left a probe in the process.
   it "leaves no probe in a process, at whichever moment of its attach or its end it is discarded" do
     target, = program(Soak::LOAD)
     target.ready
@@ -45,7 +45,7 @@ RSpec.describe Probescope::Host::Tracer, :bpf do
     expect(target).to be_alive
   end
 
-  # As discarded(), by the helper of a command that is killed. The helper waits for no time at all.
+  # Like discarded(), but the helper of a killed command does it. This helper does not wait at all.
   def left_alone(target, impatient, i)
     command = keep(Support::Child.new(RbConfig.ruby, "-r#{impatient}", Support::EXE, "calls",
                                       "-p", target.pid.to_s, "-d", "600"))
@@ -62,8 +62,8 @@ RSpec.describe Probescope::Host::Tracer, :bpf do
     target.info.probes.keys.select { |name| target.info.semaphore(name).positive? }
   end
 
-  # It dies with its parent, by a SIGKILL.
-  it "leaves none where its command is gone before the kernel has let go of it" do
+  # bpftrace dies with its parent, by a SIGKILL.
+  it "leaves none if its command ends before the kernel has removed its probes" do
     target, = program(Soak::LOAD)
     target.ready
     left = Dir.mktmpdir do |folder|

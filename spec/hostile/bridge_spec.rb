@@ -9,8 +9,8 @@ require "probescope/otel/resource"
 require "support/host_helpers"
 require "support/otlp_server"
 
-# GIVEN processes of one name of which some lie, WHEN a bridge traces all of them, THEN it says
-# which it leaves out and why, and what the others do arrives.
+# GIVEN processes of one name of which some lie, WHEN a bridge traces all of them, THEN it names
+# those that it leaves out with the reason, and the others' spans arrive.
 RSpec.describe "probescope otel among hostile processes", :bpf do
   hostile = Support::Hostile
   message = Probescope::Message
@@ -27,7 +27,7 @@ RSpec.describe "probescope otel among hostile processes", :bpf do
     probescope_start("otel", *words, "--slow", "1ms", "--exceptions", "none", "--endpoint", server.endpoint)
   end
 
-  # PIDs whose spans have arrived.
+  # Returns the PIDs whose spans have arrived.
   def seen = server.spans.map { |resource, _| resource["process.pid"] }.uniq
 
   def stopped(child)
@@ -35,7 +35,7 @@ RSpec.describe "probescope otel among hostile processes", :bpf do
     expect(child.err).not_to match(/\.rb:\d|exporter has ended/)
   end
 
-  # The bytes of a probescope_info whose probes have their semaphores there.
+  # Returns the bytes of a probescope_info whose probes have their semaphores at this address.
   define_method(:full_info) do |semaphore|
     probes = Probescope::Otel::Program.new(slow: 1_000_000, exceptions: false, metrics: false,
                                            messages: false).probes
@@ -70,7 +70,7 @@ RSpec.describe "probescope otel among hostile processes", :bpf do
     stopped(child)
   end
 
-  it "sends what a process context has of valid attributes" do
+  it "sends the valid attributes of a process context" do
     mixed = message.field(1, message.any("a")) + message.field(1, message.any(1))
     odd = message.field(1, "odd") + message.field(2, message.field(5, mixed))
     payload = message.field(1, message.field(1, message.pair("team", "shop")) + message.field(1, odd))
@@ -102,7 +102,7 @@ RSpec.describe "probescope otel among hostile processes", :bpf do
     words = ["otel", "--comm", name, "--slow", "1ms", "--exceptions", "none", "--endpoint", server.endpoint]
     limited = ["sh", "-c", "ulimit -n 100; exec \"$@\"", "sh"]
     child = keep(Support::Child.new(*limited, RbConfig.ruby, Support::EXE, *words, env: ENV.to_h))
-    # Linux 6.18 may let kernel threads that uprobes wait for starve for a minute (decision 215).
+    # On Linux 6.18, kernel threads that uprobes wait for may starve for a minute (decision 215).
     await("spans", within: 240) { seen.size == 120 }
     stopped(child)
   end

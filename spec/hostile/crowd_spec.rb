@@ -8,8 +8,8 @@ require "probescope/otel/program"
 require "probescope/otel/watch"
 require "support/host_helpers"
 
-# A user who starts more processes of a server's name than can be traced, or than can be looked at,
-# keeps those of others from nobody.
+# A user may start more processes with a server's name than can be traced or read. The processes of
+# other users are traced nevertheless.
 RSpec.describe "A crowd of one user's processes", :bpf do
   stranger = 65_534
   name = "crowd-desk"
@@ -75,9 +75,9 @@ RSpec.describe "A crowd of one user's processes", :bpf do
     expect(users.first(users.uniq.size)).to match_array(users.uniq)
   end
 
-  # A process of that user's, which has 60 threads and four children that have as many, is among the
-  # servers.
-  it "hides no other user's children behind its threads" do
+  # One of the servers is a process of that user with 60 threads, and with four children that have
+  # as many.
+  it "does not hide other users' children behind its threads" do
     script =
       "4.times { break unless fork }; 60.times { Thread.new { sleep } }; puts 'ready'; $stdout.flush; sleep"
     become = %W[setpriv --reuid=#{stranger} --regid=#{stranger} --clear-groups]

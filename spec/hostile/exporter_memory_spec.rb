@@ -2,10 +2,11 @@
 
 require "spec_helper"
 
-# What the exporter of the bridge keeps of a process that makes up calls, names and exceptions as
-# fast as they can be read. Lines are those that bpftrace prints (Probescope::Otel::Lines).
+# The memory that the bridge's exporter needs for a process that makes up calls, names and
+# exceptions as fast as they can be read. The lines have the format of bpftrace's
+# (Probescope::Otel::Lines).
 RSpec.describe "probescope otel's exporter and a process that makes up what it does" do
-  # In MiB, beside what the exporter has when it begins. Calls that were all kept took 246.
+  # In MiB above the exporter's memory at its start. With all calls kept, it was 246.
   most = 160
   lines = 200_000
 
@@ -29,7 +30,7 @@ RSpec.describe "probescope otel's exporter and a process that makes up what it d
     JSON.generate(type: "printf", data: "#{[mark, 4711, *fields].join(" ")}\t#{text}\n")
   end
 
-  # How it grew in MiB, and its last report. The block gives the lines of each number.
+  # Returns the growth in MiB, and the last report. The block returns the lines of each number.
   def fed_with(numbers, &block)
     exporter.puts(JSON.generate(is: "target", pid: 4711, limits: false, attributes: {"process.pid": 4711},
                                 executable: "ruby"))

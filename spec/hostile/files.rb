@@ -1,19 +1,19 @@
 # frozen_string_literal: true
 
 module Support
-  # Files and memory that lie: what spec/hostile/mapper.c maps.
+  # Files and memory with false contents, which spec/hostile/mapper.c maps.
   module Hostile
     MAPPER = File.join(ROOT, "tmp/mapper")
     HANGING = File.join(ROOT, "tmp/hanging")
-    # Where mapper.c maps its first file.
+    # The address at which mapper.c maps its first file.
     AT = 0x10000000
-    # Offset of a file's probescope_info.
+    # Offset of probescope_info in a file.
     INFO_AT = 0x1000
     PROBES = %w[stats__done function__stats].freeze
 
     module_function
 
-    # The path of a program in this folder, compiled.
+    # Compiles a program of this folder, and returns its path.
     def program(path)
       source = File.join(__dir__, "#{File.basename(path)}.c")
       return path if File.exist?(path) && File.mtime(path) >= File.mtime(source)
@@ -25,8 +25,8 @@ module Support
       path
     end
 
-    # The bytes of a probescope_info. probes: [[name, state, enabled, semaphore, reason], ...];
-    # other figures as given.
+    # Returns the bytes of a probescope_info. probes: [[name, state, enabled, semaphore, reason],
+    # ...]; the other fields as given.
     def info(probes = nil, magic: "PSCOPE1", sequence: 4, count: nil, probe_size: 160, offset: 280,
              flushes: 9, runtime: "ruby")
       probes ||= PROBES.map { |name| [name, 1, 1, AT + INFO_AT, ""] }
@@ -36,8 +36,8 @@ module Support
       head + probes.map { |row| row.pack("a24 L< L< Q< a120") }.join
     end
 
-    # A shared library as far as readers of ELF go. symbol: where it says that probescope_info is.
-    # notes: bytes of its section of notes.
+    # A shared library, as far as readers of ELF read it. symbol: the address of probescope_info in
+    # it. notes: bytes of its section of notes.
     def elf(content = info, symbol: INFO_AT, notes: note("stats__done"), names: "\0probescope_info\0",
             sections: nil, rows: 64)
       sections ||= [[0, 0, 0, 0], [11, 0x400, 48, 2], [3, 0x500, names.bytesize, 0],
@@ -65,7 +65,7 @@ module Support
     end
   end
 
-  # For examples.
+  # Methods for examples.
   module HostileProcesses
     # Starts mapper.c with a file of these bytes.
     def hostile(bytes, *options, name: "file")
@@ -88,7 +88,7 @@ module Support
       child
     end
 
-    # PID of a process that maps a file of FUSE, see hanging.c.
+    # Returns the PID of a process that maps a file of FUSE, see hanging.c.
     def hanging(bytes, until_offset, name)
       skip "no FUSE here" unless File.writable?("/dev/fuse")
       mount = File.join(hostile_folder, "mount")

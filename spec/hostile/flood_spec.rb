@@ -3,7 +3,7 @@
 require "spec_helper"
 require "support/process_trees"
 
-# Processes that make more events than anybody can read.
+# Processes that fire more events than can be read.
 RSpec.describe "probescope otel and a flood of events", :bpf do
   app = <<~RUBY
     app = Probescope::Rack.new(->(_) { [200, {}, []] })
@@ -14,7 +14,7 @@ RSpec.describe "probescope otel and a flood of events", :bpf do
     loop { app.call(request.dup)[2].then { |body| body.close if body.respond_to?(:close) } }
   RUBY
 
-  it "ends in time, tells what it did and what it lost, and leaves no bpftrace behind" do
+  it "ends in time, reports what it did and what it lost, and leaves no bpftrace behind" do
     processes = Array.new(4) { target(app).ready }
     options = processes.flat_map { |process| ["-p", process.pid] }
     bridge = probescope_start("otel", *options, "--exceptions", "none", "--endpoint", "http://127.0.0.1:9")

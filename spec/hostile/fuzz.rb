@@ -1,12 +1,13 @@
 # frozen_string_literal: true
 
-# Changes inputs of the readers of foreign processes (spec/hostile/corpus) at random, and holds what
-# both hosts make of each against each other:
+# Changes inputs of the readers of foreign processes (spec/hostile/corpus) at random, and compares
+# the results of both hosts for each input:
 #
 #   ruby spec/hostile/fuzz.rb SECONDS [SEED]
 #
-# A case is an input at which a reader ends, takes a second of CPU time or more than 96 MB, or which
-# the hosts read in two ways. Cases are in tmp/fuzz; one that was mended belongs into the corpus.
+# A case is an input that ends a reader, takes a second of CPU time or more than 96 MB, or gives
+# different results in the two hosts. Cases are in tmp/fuzz. After a fix, a case belongs into the
+# corpus.
 require "fileutils"
 require "io/wait"
 require "json"
@@ -14,13 +15,13 @@ require "json"
 class ReadersFuzz
   CORPUS = File.join(__dir__, "corpus")
   CASES = File.expand_path("../../tmp/fuzz", __dir__)
-  # Seconds of CPU time for one input; and until it hangs.
+  # Limit of CPU seconds for one input, and of seconds until a reader hangs.
   LIMIT = 1.0
   HANGS = 60.0
   MOST_BYTES = 1 << 16
   NUMBERS = [0, 1, 2, 7, 8, 11, 24, 40, 44, 64, 255, 256, 257, 4096, 0xffff, 1 << 20, 1 << 31, (1 << 32) - 1,
              1 << 63, (1 << 64) - 1].freeze
-  # What reads them. The process context is the bridge's alone, which is Ruby.
+  # The hosts that have each reader. Only the bridge reads process contexts, and it is Ruby.
   READERS = {"elf" => %i[ruby python], "maps" => %i[ruby python], "info" => %i[ruby python],
              "context" => %i[ruby]}.freeze
   PROGRAMS = {ruby: [RbConfig.ruby, File.join(__dir__, "read.rb")],
@@ -28,7 +29,7 @@ class ReadersFuzz
 
   attr_reader :inputs, :cases
 
-  # seed: of the random numbers.
+  # seed: seed of the random numbers.
   def initialize(seed)
     @random = Random.new(seed)
     @programs = {}
@@ -40,7 +41,7 @@ class ReadersFuzz
     end
   end
 
-  # The corpus as it is.
+  # Tries the corpus unchanged.
   def corpus
     @corpus.each { |reader, all| all.each { |bytes| try(reader, bytes) } }
   end
@@ -71,7 +72,7 @@ class ReadersFuzz
     keep(reader, bytes, why) if why
   end
 
-  # What a host makes of the input, as text that is the same for the same values.
+  # Returns a host's result for the input as text, which is equal for equal values.
   def ask(name, reader)
     input, output, pid = @programs[name] ||= start(name)
     began = cpu(pid)
@@ -85,7 +86,7 @@ class ReadersFuzz
     JSON.generate(sorted(JSON.parse(line)))
   end
 
-  # CPU seconds of a reader so far, the system's for it included.
+  # CPU seconds of a reader so far, user and system.
   def cpu(pid)
     File.read("/proc/#{pid}/stat").rpartition(")").last.split.values_at(11, 12).sum(&:to_i) / 100.0
   end

@@ -1,10 +1,12 @@
 /*
- * A file of FUSE that answers until it does not, and a process that maps it, in mounts of their own.
+ * A FUSE file that stops answering, and a process that maps it, in their own mounts.
  *
  *   hanging CONTENT FOLDER UNTIL NAME
  *
- * CONTENT: the file's. It is mounted as FOLDER/file, and belongs to root, as it says. UNTIL: reads from that offset on are never answered; 0:
- * once it is mapped, no request is. NAME: of the process, which prints "ready PID". It ends with its parent.
+ * CONTENT: the contents of the file. It is mounted as FOLDER/file, and its owner is reported as
+ * root. UNTIL: reads from this offset on are never answered. With 0, no request is answered after
+ * the file is mapped. NAME: name of the process, which prints "ready PID". The process ends with
+ * its parent.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -55,7 +57,8 @@ static void serve(const struct fuse_in_header *in, size_t until)
     switch (in->opcode) {
     case FUSE_INIT: {
         const struct fuse_init_in *asked = body;
-        struct fuse_init_out out = {.major = 7, .minor = 31, .max_readahead = 0, .max_write = 65536, .flags = 0};
+        struct fuse_init_out out = {
+            .major = 7, .minor = 31, .max_readahead = 0, .max_write = 65536, .flags = 0};
         (void)asked;
         answer(in->unique, 0, &out, sizeof out);
         break;
@@ -78,7 +81,7 @@ static void serve(const struct fuse_in_header *in, size_t until)
     }
     case FUSE_READ: {
         const struct fuse_read_in *asked = body;
-        if (until && asked->offset + asked->size > until) break; /* never */
+        if (until && asked->offset + asked->size > until) break; /* no answer */
         size_t size = asked->offset >= length ? 0 : length - asked->offset;
         if (size > asked->size) size = asked->size;
         answer(in->unique, 0, content + (size ? asked->offset : 0), size);
@@ -101,13 +104,14 @@ static void be_silent(int number)
 static void run_process(const char *folder, const char *name)
 {
     char path[4096];
-    close(device); /* with the server's end the file system ends, and nobody waits for it any more */
+    close(device); /* else the file system would outlive its server, and its readers would wait */
     snprintf(path, sizeof path, "%s/file", folder);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     prctl(PR_SET_NAME, name);
     const int file = open(path, O_RDONLY);
     if (file < 0) fail(path);
-    if (mmap((void *)0x10000000, length, PROT_READ | PROT_EXEC, MAP_PRIVATE, file, 0) == MAP_FAILED) fail("mmap");
+    if (mmap((void *)0x10000000, length, PROT_READ | PROT_EXEC, MAP_PRIVATE, file, 0) == MAP_FAILED)
+        fail("mmap");
     kill(getppid(), SIGUSR1);
     printf("ready %d\n", getpid());
     fflush(stdout);

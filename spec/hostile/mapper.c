@@ -1,12 +1,19 @@
 /*
- * A process that maps what a spec wants, for the specs of who reads foreign processes. It prints "ready" once it, and each child of it, is so.
+ * A process with mappings that a spec chooses, for the specs of the readers of foreign processes.
+ * It prints "ready" when it and each of its children are set up.
  *
- *   mapper [--name NAME] [--user UID] [--children N] [--chain N] [--each] [--mappings N] [--context ADDRESS SIZE] [--become PATH] FILE...
+ *   mapper [--name NAME] [--user UID] [--children N] [--chain N] [--each] [--mappings N]
+ *          [--context ADDRESS SIZE] [--become PATH] FILE...
  *
- * FILE: mapped, so that its code could run, at 0x10000000 and each later one 0x10000000 behind; one that ends in ".N" is its own for child N,
- * where --each says so. --mappings N: N more of the first one, a page each. --children N: so many beside each other. --chain N: below each
- * other. --context: a mapping that is named as a process context (OTEP 4719), whose payload is that long and lies there.
- * --become PATH: its root becomes the folder of the first FILE, in which the path of that FILE leads to a link to PATH, or to a FIFO.
+ * FILE: mapped as executable at 0x10000000, each later one 0x10000000 behind the last.
+ * --each: child N maps FILE.N instead of FILE.
+ * --mappings N: N more mappings of the first FILE, of a page each.
+ * --children N: N children beside each other.
+ * --chain N: N processes below each other.
+ * --context: a mapping with the name of a process context (OTEP 4719), whose payload has this
+ *   address and size.
+ * --become PATH: its root becomes the folder of the first FILE. In that folder, the path of FILE
+ *   leads to a link to PATH, or to a FIFO.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -42,7 +49,7 @@ static void *map(const char *path, uintptr_t at, size_t size)
     return mapped;
 }
 
-/* A header of version 2 that says where the payload is and how long. */
+/* A header of version 2 with the address and the size of the payload. */
 static void publish(uint64_t address, uint32_t size)
 {
     const int file = memfd_create("OTEL_CTX", 0);
@@ -96,7 +103,8 @@ int main(int argc, char **argv)
             *strrchr(root, '/') = 0;
             snprintf(inside, sizeof inside, "%s%s", root, files[0]);
             snprintf(make, sizeof make, "mkdir -p \"$(dirname '%s')\"", inside);
-            if (system(make) || (strcmp(become, "fifo") ? symlink(become, inside) : mkfifo(inside, 0666))) fail(inside);
+            if (system(make) || (strcmp(become, "fifo") ? symlink(become, inside) : mkfifo(inside, 0666)))
+                fail(inside);
             if (chroot(root)) fail(root);
         }
         if (name) prctl(PR_SET_NAME, name);

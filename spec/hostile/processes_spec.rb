@@ -10,12 +10,12 @@ require "probescope/host/opened"
 require "probescope/host/reader"
 require "probescope/host/tracer"
 
-# What processes do that lie, hang or cost, WHEN commands look at all of them, THEN each command
-# ends in time, says so of them, and has the others.
+# GIVEN processes that lie, hang or cost much, WHEN commands read all of them, THEN each command
+# ends in time, reports them, and shows the others.
 RSpec.describe "Hostile processes", :bpf do
   hostile = Support::Hostile
 
-  # `probescope ps --json`; how long it took, and how much memory.
+  # Runs `probescope ps --json`, and measures its time and its memory.
   def ps
     began = Process.clock_gettime(Process::CLOCK_MONOTONIC)
     child = probescope_start("ps", "--json")
@@ -30,7 +30,7 @@ RSpec.describe "Hostile processes", :bpf do
     JSON.parse(child.out)
   end
 
-  # What a process and its children have in memory, in bytes.
+  # Returns the memory of a process and its children in bytes.
   def memory_of(pid)
     [pid, *Probescope::Host::Descendants.of(pid)].sum do |one|
       File.read("/proc/#{one}/smaps_rollup")[/^Pss:\s+(\d+)/, 1].to_i << 10
@@ -41,7 +41,7 @@ RSpec.describe "Hostile processes", :bpf do
 
   def pids = ps["rows"].map { |row| row["pid"] }
 
-  # ps has the honest process all the same. Returns what it says of the other one.
+  # ps must show the honest process. Returns what it reports of the other one.
   def said_of(pid)
     honest = host_target
     found = ps
@@ -50,7 +50,7 @@ RSpec.describe "Hostile processes", :bpf do
     found["warnings"].find { |text| text.include?("process #{pid}:") } || (:listed if rows.include?(pid))
   end
 
-  # Each command about that one process ends with a reason and a next step, in both hosts.
+  # Each command on that process must end with a reason and a next step, in both hosts.
   def refused(pid, reason)
     [["hot", "-p", pid, "-d", 1], ["status", "-p", pid],
      ["calls", "-p", pid, "-p", host_target.pid, "-d", 1]].each do |words|
@@ -63,7 +63,7 @@ RSpec.describe "Hostile processes", :bpf do
     expect(result.err).not_to include("Traceback")
   end
 
-  # The command of the Python package.
+  # Runs the command of the Python package.
   def wheel(*arguments)
     child = keep(Support::Child.new(Support::Python.interpreter, "-m", "probescope", *arguments.map(&:to_s),
                                     env: Support.plain_env.merge(Support::Python.env(loaded: false))))
@@ -74,7 +74,7 @@ RSpec.describe "Hostile processes", :bpf do
   describe "whose probescope_info is not where they say", :python do
     {"at the end of the address space" => 0xffffffff00000000, "where nothing is mapped" => 0x5000_0000,
      "before it" => -hostile::AT - 8}.each do |where, symbol|
-      it "is #{where}: that one is refused, the others are listed" do
+      it "is #{where}: it is refused, and the others are listed" do
         process = hostile(hostile.elf(symbol: symbol))
         expect(said_of(process.pid)).to match(/it has no memory at|it tells of/)
         refused(process.pid, /it has no memory at|it tells of/)
@@ -117,7 +117,7 @@ RSpec.describe "Hostile processes", :bpf do
   end
 
   describe "whose files are no files any more" do
-    # Without the capability for map_files, as in a container.
+    # Runs without the capability for map_files, as in a container.
     def without_map_files = %w[setpriv --bounding-set=-sys_admin,-checkpoint_restore,-bpf,-perfmon]
 
     def ps_by_path
@@ -127,7 +127,7 @@ RSpec.describe "Hostile processes", :bpf do
       JSON.parse(child.out)["rows"].map { |row| row["pid"] }
     end
 
-    it "are FIFOs, or links, where map_files is not to be had: nobody waits, and no link is followed" do
+    it "are FIFOs, or links, without map_files: no command waits, and no link is followed" do
       fifo = hostile(hostile.elf, "--become", "fifo")
       honest = host_target
       other = hostile_file(hostile.elf)
@@ -153,7 +153,7 @@ RSpec.describe "Hostile processes", :bpf do
   end
 
   describe "that wait for a file of FUSE that does not answer", :python do
-    it "hang no command when their library is opened" do
+    it "do not hang a command that opens their library" do
       pid = hanging(hostile.elf, 0, "hang-open")
       expect(said_of(pid)).to be_nil.or include("was not read within 1 s")
       expect(@seconds).to be < 8
@@ -161,16 +161,16 @@ RSpec.describe "Hostile processes", :bpf do
       expect(result.err).to match(/does not have probescope|was not read within 1 s/)
     end
 
-    it "hang no command when their probescope_info is such memory" do
+    it "do not hang a command when their probescope_info is such memory" do
       pid = hanging(hostile.elf(symbol: 0x40000).ljust(0x40000, "\0") + hostile.info, 0x20000, "hang-info")
       expect(said_of(pid)).to include("was not read within 1 s")
       refused(pid, /was not read within 1 s/)
     end
 
-    # A child that waits for the file outlives its KILL. It had the command's stdout open as well,
-    # so that whoever read that waited, too.
-    it "leave one reader behind for each process, whatever is asked, " \
-       "with nothing open that others wait for" do
+    # A child that waits for the file survives a SIGKILL. It also had the command's stdout open, so
+    # that a reader of the command's output waited, too.
+    it "leave one reader behind for each process, whatever is requested, without an open file that " \
+       "others wait for" do
       pid = hanging(hostile.elf(symbol: 0x40000).ljust(0x40000, "\0") + hostile.info, 0x20000, "hang-left")
       honest = host_target
       nameless = IO.sysopen("/etc/hostname")
@@ -201,7 +201,7 @@ RSpec.describe "Hostile processes", :bpf do
       IO.for_fd(nameless).close
     end
 
-    it "leave one reader of the wheel's behind for each process" do
+    it "leave one reader of the wheel behind for each process" do
       pid = hanging(hostile.elf(symbol: 0x40000).ljust(0x40000, "\0") + hostile.info, 0x20000, "hang-wheel")
       source = <<~PYTHON
         from probescope.command.errors import Refused
@@ -221,9 +221,9 @@ RSpec.describe "Hostile processes", :bpf do
       expect(children_of(child.pid).count { |one| File.read("/proc/#{one}/stat").match?(/\) D /) }).to eq(1)
     end
 
-    # It has the file's first request, so that the kernel does not end the bpftrace that waits for
-    # it.
-    it "hold nobody who ends a bpftrace that reads their library" do
+    # The FUSE server has read the file's first request without answering it, so the kernel does not
+    # end the bpftrace that waits for the answer.
+    it "do not delay the end of a bpftrace that reads their library" do
       pid = hanging(hostile.elf, 1, "hang-read")
       program = File.join(hostile_folder, "program.bt")
       File.write(program, "usdt:$1:probescope:* { @ = count() }")
@@ -242,7 +242,7 @@ RSpec.describe "Hostile processes", :bpf do
   end
 
   describe "that cost as much as they can" do
-    it "map 60,000 pages: they are looked at, in little memory" do
+    it "map 60,000 pages: they are read, with little memory" do
       process = hostile(hostile.elf, "--mappings", 60_000)
       expect(said_of(process.pid)).to eq(:listed)
       expect(@seconds).to be < 5
@@ -264,9 +264,9 @@ RSpec.describe "Hostile processes", :bpf do
       end
     end
 
-    # 1,000 processes of two users, each with a file of its own that is as dear as a reader's bounds
+    # 1,000 processes of two users, each with its own file that costs as much as a reader's bounds
     # allow.
-    it "are a thousand: ps ends within 5 s and 100 MB, and has the honest one", within: 600 do
+    it "are a thousand: ps ends within 5 s and 100 MB, and shows the honest process", within: 600 do
       names = "\0probescope_info\0".ljust(64 << 10, "x")
       sections = [[0, 0, 0, 0], [11, 0x100000, 64 << 10, 2], [3, 0x80000, names.bytesize, 0],
                   [7, 0x600, 200 << 10, 0]]
@@ -284,8 +284,8 @@ RSpec.describe "Hostile processes", :bpf do
     end
   end
 
-  # In a fiber whose stack has room for 60 calls.
-  it "are a chain of two hundred: their descendants are found, and no stack ends" do
+  # The search runs in a fiber whose stack has room for 60 calls.
+  it "are a chain of two hundred: their descendants are found without a stack overflow" do
     process = mapper("--chain", 200)
     source = "p Fiber.new { Probescope::Host::Descendants.of(#{process.pid}).size }.resume"
     words = [RbConfig.ruby, "-I#{Support::ROOT}/lib", "-rprobescope/host/descendants", "-e", source]

@@ -1,5 +1,5 @@
-"""What the readers of the wheel make of an input: a line of JSON for each line "READER PATH" on
-stdin. read.rb is the gem's.
+"""Prints what the wheel's readers make of an input: a line of JSON for each line "READER PATH" on
+stdin. read.rb does the same for the gem.
 """
 
 import json

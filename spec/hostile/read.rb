@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# What the readers of the gem make of an input: a line of JSON for each line "READER PATH" on stdin.
-# read.py does the same for the wheel.
+# Prints what the gem's readers make of an input: a line of JSON for each line "READER PATH" on
+# stdin. read.py does the same for the wheel.
 $LOAD_PATH.unshift(File.expand_path("../../lib", __dir__))
 require "json"
 require "probescope/host/elf"
@@ -11,7 +11,7 @@ require "probescope/host/mappings"
 require "probescope/message"
 require "probescope/otel/resource"
 
-# As in the child of Host::Reader.
+# The same limits as in the child of Host::Reader.
 Encoding.default_external = Encoding::BINARY
 Process.setrlimit(:AS, (File.read("/proc/self/statm").to_i * 4096) + (96 << 20))
 
@@ -37,7 +37,7 @@ module Read
     end
   end
 
-  # The struct lies at 64.
+  # The struct is at offset 64.
   def info(path)
     File.open(path, "rb") do |io|
       info = Probescope::Host::Info.new(io, 64)
@@ -47,7 +47,7 @@ module Read
     end
   end
 
-  # What the child makes of a process context is what the exporter takes for attributes.
+  # The child's attributes of a process context must be those that the exporter reads.
   def context(path)
     attributes = Probescope::Message.attributes(File.binread(path))
     seen = Probescope::Otel::Resource.published(Probescope::Message.resource(attributes).unpack1("H*"))

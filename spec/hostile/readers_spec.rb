@@ -6,7 +6,7 @@ require "probescope/message"
 
 # `rake fuzz:readers` does the same for ten minutes.
 RSpec.describe "The readers of foreign processes" do
-  it "make the same of each input in both hosts, in little time and memory" do
+  it "give equal results for each input in both hosts, in little time and memory" do
     fuzz = ReadersFuzz.new(1)
     fuzz.corpus
     expect(known = fuzz.inputs).to be > 25
@@ -27,7 +27,7 @@ RSpec.describe Probescope::Message do
     described_class.attributes(described_class.field(1, described_class.field(1, pair)))
   end
 
-  it "reads scalars and lists of one kind, and nothing else" do
+  it "accepts scalars and lists of one kind, and nothing else" do
     ["text", 3, -3, 1.5, true, %w[a b], [1, 2], [true, false]].each do |value|
       expect(read(any(value))).to eq("name" => value)
     end

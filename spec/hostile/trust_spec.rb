@@ -9,13 +9,12 @@ require "support/host_helpers"
 require "support/otlp_server"
 require "support/process_trees"
 
-# bpftrace reads the notes of each library as root. GIVEN several processes, THEN it reads no
-# library that another user than root and the command's own could have written, unless --trust says
-# so.
+# bpftrace reads the notes of each library as root. GIVEN several processes, THEN bpftrace reads a
+# library only if root or the user of the command wrote it, unless --trust is given.
 RSpec.describe "Trust in libraries", :bpf do
   stranger = 65_534
 
-  # A process whose library is a copy that the block may change.
+  # Starts a process whose library is a copy that the block may change.
   def copied(folder = hostile_folder, name: "trust-desk")
     copy = File.join(folder, name)
     FileUtils.cp(Support::HostTarget.binary, copy)
@@ -56,7 +55,7 @@ RSpec.describe "Trust in libraries", :bpf do
     expect(traced("--trust", *all).first).to match_array((fine + libraries.keys).map(&:pid))
   end
 
-  it "is not asked for of one process; where none is left it is an error" do
+  it "is not needed for a single process; if no process is left, that is an error" do
     process = copied { |copy| File.chown(stranger, nil, copy) }
     expect(traced("-p", process.pid).first).to eq([process.pid])
     result = probescope("calls", "-p", process.pid, "--workers", "-d", 1)
@@ -65,16 +64,16 @@ RSpec.describe "Trust in libraries", :bpf do
     expect(traced("-p", process.pid, "--workers", "--trust").first).to eq([process.pid])
   end
 
-  it "is for files of the user who runs the command through sudo, too" do
+  it "covers files of the user who runs the command through sudo, too" do
     process = copied { |copy| File.chown(stranger, nil, copy) }
     expect(traced("-p", process.pid, "--workers", env: {"SUDO_UID" => stranger.to_s}).first)
       .to eq([process.pid])
     expect(traced("-p", process.pid, "--workers", env: {"SUDO_UID" => "1"}).first).to eq([])
   end
 
-  # As Ubuntu makes files of a user (umask 002). Here the user daemon, whose group nobody else is
-  # in.
-  it "is for files that the group of that user alone may write to" do
+  # On Ubuntu a user's files are made with umask 002. Here the user is daemon, the only member of
+  # its group.
+  it "covers files that only that user's group may write to" do
     own = copied(shared = folder("own", mode: 0o775, user: 1)) do |copy|
       File.chown(1, 1, copy) && File.chmod(0o775, copy)
     end
@@ -90,7 +89,7 @@ RSpec.describe "Trust in libraries", :bpf do
     expect(traced("-p", own.pid, "--workers").last).to match(/belongs to user 1\n/)
   end
 
-  it "is not for a group with somebody else in it" do
+  it "does not cover a group with another member" do
     group = Probescope::Host::PrivateGroup
     user = Struct.new(:name, :gid).new("alice", 1000)
     allow(Etc).to receive(:getpwuid).and_return(user)
@@ -108,7 +107,7 @@ RSpec.describe "Trust in libraries", :bpf do
     expect(group.of(0)).to be_nil
   end
 
-  it "is not for what a file system in user space says" do
+  it "does not cover files in a user-space file system" do
     bytes = File.binread(Support::HostTarget.binary)
     pid = hanging(bytes, bytes.bytesize + 4096, "trust-fuse")
     place = Probescope::Host::Reader.ask(:place, pid)
@@ -117,8 +116,8 @@ RSpec.describe "Trust in libraries", :bpf do
     expect(Probescope::Host::Reader.ask(:library, place, {}, nil).last).to be_a(File)
   end
 
-  # A process that puts another file in the place of its library leads bpftrace to none.
-  it "is in the file that was looked at" do
+  # If a process replaces its library with another file, bpftrace does not read that file.
+  it "covers only the file that was checked" do
     process = host_target
     target = Probescope::Host::Target.find(process.pid)
     _, file = target.library({}, [0])
@@ -129,7 +128,7 @@ RSpec.describe "Trust in libraries", :bpf do
     links.remove
   end
 
-  it "is what the bridge wants, and --trust there" do
+  it "applies to the bridge, which has --trust, too" do
     server = keep(Support::OtlpServer.new)
     copied { |copy| File.chown(stranger, nil, copy) }
     honest = copied(folder("honest"))

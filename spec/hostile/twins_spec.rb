@@ -3,9 +3,9 @@
 require "spec_helper"
 require "support/otlp_server"
 
-# A copy of the library with the same number and the same contents, on another file system: who puts
-# one there must not take the place of another process.
-RSpec.describe "probescope otel and two libraries that look like one", :bpf do
+# A copy of the library on another file system has the same inode number and the same contents. It
+# must not replace the library of another process.
+RSpec.describe "probescope otel and two libraries that look the same", :bpf do
   app = <<~RUBY
     eval("def slow = sleep(0.02)", TOPLEVEL_BINDING,
          #{File.join(Support::ROOT, "spec/otel/work.rb").inspect}, 1)
@@ -14,7 +14,7 @@ RSpec.describe "probescope otel and two libraries that look like one", :bpf do
     loop { slow }
   RUBY
 
-  # script: leaves a copy of lib/ below /mnt, in mounts of its own.
+  # script: leaves a copy of lib/ below /mnt, in its own mounts.
   def with_copy(app, script)
     command = "#{script} && exec #{RbConfig.ruby} -I/mnt/lib -r/mnt/lib/probescope/auto -e \"$1\""
     child = keep(Support::Child.new("unshare", "--mount", "sh", "-c", command, "sh", app))
@@ -24,7 +24,7 @@ RSpec.describe "probescope otel and two libraries that look like one", :bpf do
 
   def library(pid) = File.read("/proc/#{pid}/maps")[%r{^\S+ \S+ \S+ (\S+ \d+) +\S*/probescope\.so$}, 1].split
 
-  # {pid => how many spans came} of a bridge that traces both for a while.
+  # Returns {pid => number of spans} of a bridge that traces both for a while.
   def spans(pids)
     server = keep(Support::OtlpServer.new)
     options = ["--slow", "1ms", "--exceptions", "none", "--endpoint", server.endpoint]
@@ -36,7 +36,7 @@ RSpec.describe "probescope otel and two libraries that look like one", :bpf do
      server.spans.map { |_, span| span.span_id }]
   end
 
-  it "sees both of them" do
+  it "traces both of them" do
     copy = "mount -t tmpfs -o mode=755 none /mnt && cp -r #{Support::ROOT}/lib /mnt/lib"
     pids = Array.new(2) { with_copy(app, copy) }
     (one, number), (other, same) = pids.map { |pid| library(pid) }
@@ -45,7 +45,7 @@ RSpec.describe "probescope otel and two libraries that look like one", :bpf do
     expect(found.keys).to match_array(pids)
   end
 
-  it "counts once what two overlays show of one file" do
+  it "counts once the calls of one file in two overlays" do
     Dir.mktmpdir do |lower|
       File.chmod(0o755, lower)
       FileUtils.cp_r("#{Support::ROOT}/lib", lower)

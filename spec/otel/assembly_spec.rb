@@ -19,7 +19,7 @@ RSpec.describe Probescope::Otel::Assembly do
     end
   end
 
-  it "makes one tree of calls that end before their callers, and of those that are read after them" do
+  it "makes one tree of calls that end before their callers, and of calls that are read after them" do
     assembly.add(call(3, 2), 0)
     assembly.add(call(2, 1), 0)
     assembly.add(call(1, 0), 0)
@@ -32,7 +32,7 @@ RSpec.describe Probescope::Otel::Assembly do
     expect(assembly.late).to eq(0)
   end
 
-  it "lets go of what has waited for too long, and waits for the same caller no more" do
+  it "finishes a call after a time limit, and later does not wait for the same caller" do
     assembly.add(call(3, 2), 0)
     assembly.expire(described_class::WAIT)
     assembly.add(call(4, 2), described_class::WAIT)
@@ -41,7 +41,7 @@ RSpec.describe Probescope::Otel::Assembly do
     expect(assembly.late).to eq(2)
   end
 
-  it "keeps no more waiting than it has room for, and loses none" do
+  it "keeps no more waiting calls than its limit, and loses none" do
     count = described_class::MOST + 10
     count.times { |i| assembly.add(call(i + 1, 1_000_000 + i), 0) }
     assembly.expire(described_class::GRACE)
@@ -61,7 +61,7 @@ RSpec.describe Probescope::Otel::Assembly do
   {"themselves as callers" => [[7, 7]], "each other as callers" => [[1, 2], [2, 1]],
    "one caller" => [[1, 3], [2, 3], [3, 1]],
    "a caller that is there" => [[1, 0], [2, 1]]}.each do |what, calls|
-    it "keeps no more than it has room for of calls that name #{what}, and loses none" do
+    it "keeps no more calls than its limit of those that name #{what}, and loses none" do
       released = most = 0
       bounded = described_class.new { |tree| tree.each { released += 1 } }
       bounded.most = 100

@@ -11,7 +11,7 @@ require "support/process_trees"
 RSpec.describe "probescope otel", :bpf do
   include Support::HostTarget
 
-  # Makes a call of 2 ms and more again and again, and tells what it is; its children do the same.
+  # Makes calls of at least 2 ms, each with its own id; its children do the same.
   app = <<~RUBY
     $stdout.sync = true
     eval(<<~WORK, TOPLEVEL_BINDING, #{File.join(Support::ROOT, "spec/otel/work.rb").inspect}, 1)
@@ -49,9 +49,9 @@ RSpec.describe "probescope otel", :bpf do
 
   let(:server) { keep(Support::OtlpServer.new) }
 
-  # GIVEN a bridge, THEN what exports is nobody without a capability; WHEN the exporter or bpftrace
-  # is killed, THEN another one comes.
-  it "exports as nobody, and recovers from the death of its parts" do
+  # GIVEN a bridge, THEN the exporter runs as nobody, without capabilities; WHEN the exporter or
+  # bpftrace is killed, THEN the bridge starts a new one.
+  it "exports as nobody, and restarts its parts when they die" do
     process = target(app).ready
     bridge = bridge(server, "-p", process.pid)
     await("spans") { server.spans.any? }
@@ -64,7 +64,7 @@ RSpec.describe "probescope otel", :bpf do
     bridge.await_line(/the exporter has ended/, stream: :err)
     before = server.spans.size
     await("spans again") { server.spans.size > before }
-    # It was forked by a supervisor that has open what only root may.
+    # The exporter was forked by a supervisor that has files open which only root may read.
     expect(files(exporter_of(bridge)).grep(%r{/mem\z|/run/})).to be_empty
     expect(status(exporter_of(bridge))["NoNewPrivs"]).to eq("1")
 
@@ -73,7 +73,7 @@ RSpec.describe "probescope otel", :bpf do
     before = server.spans.size
     await("spans once more") { server.spans.size > before }
 
-    # What is on its way arrives, and what the dead bpftrace had not told is known to be missing.
+    # Spans on their way arrive. The bridge knows that events of the killed bpftrace are missing.
     bridge.signal(:KILL)
     process.await_off("function__slow1ms")
     expect(process).to be_alive
@@ -82,10 +82,10 @@ RSpec.describe "probescope otel", :bpf do
     expect(report["received"]["slow_calls"]).to eq(report["traces"]["exported"])
   end
 
-  # GIVEN root's shell with a file open that root alone may read, THEN what exports has neither that
-  # file nor that terminal. Whoever finds a hole in it could type into the terminal what the shell
-  # obeys.
-  it "keeps root's terminal and open files from what exports" do
+  # GIVEN root's shell with a file open that only root may read, THEN the exporter has neither that
+  # file nor the terminal. An attacker in the exporter could otherwise type commands into root's
+  # shell.
+  it "keeps root's terminal and open files from the exporter" do
     process = target(app).ready
     words = [RbConfig.ruby, Support::EXE, "otel", "-p", process.pid.to_s, "--slow", "1ms",
              "--endpoint", server.endpoint]
@@ -104,11 +104,11 @@ RSpec.describe "probescope otel", :bpf do
   ensure
     FileUtils.rm_rf(File.dirname(secret))
     Process.kill(:TERM, pid) if pid
-    out&.each_line { nil } rescue nil # -- EIO is its end
+    out&.each_line { nil } rescue nil # -- EIO marks the end
     Process.wait(pid) if pid
   end
 
-  # Processes of that name. Others end meanwhile.
+  # Returns the processes with that name. Others may end meanwhile.
   def named(name)
     Dir["/proc/[0-9]*/comm"].filter_map do |path|
       path[/\d+/].to_i if File.read(path).chomp == name
@@ -117,7 +117,7 @@ RSpec.describe "probescope otel", :bpf do
     end
   end
 
-  it "follows workers that die and those that come, and a server that is started again" do
+  it "traces new workers after others have ended, and a server that is restarted" do
     name = "ps-otel-spec"
     first = target(app, name, "2").ready
     bridge = bridge(server, "--comm", name, "--workers")
@@ -131,7 +131,7 @@ RSpec.describe "probescope otel", :bpf do
     expect(bridge.stop(within: 10)).to be_success
   end
 
-  it "leaves a process alone that has a bridge" do
+  it "refuses a process that another bridge traces" do
     process = target(app).ready
     bridge(server, "-p", process.pid)
     second = probescope("otel", "-p", process.pid, "--endpoint", server.endpoint)
@@ -139,7 +139,7 @@ RSpec.describe "probescope otel", :bpf do
     expect(second.status.exitstatus).to eq(1)
   end
 
-  it "refuses what it cannot use, and says what to do" do
+  it "refuses invalid arguments, with a next step" do
     {["--endpoint", "no url"] => /"no url" is no URL.*try: --endpoint http:/m,
      ["--endpoint", "ftp://host"] => /is no URL of an OTLP/,
      ["--endpoint", "http://host:99999"] => /is no URL of an OTLP/,
@@ -155,8 +155,8 @@ RSpec.describe "probescope otel", :bpf do
     expect(result.err).to match(/asks for grpc; OTLP is sent as http.protobuf only/)
   end
 
-  it "refuses processes that cannot be traced: none, one without the library, " \
-     "one with a library that is too old" do
+  it "refuses processes that cannot be traced: an ended one, one without the library, one with an " \
+     "old library" do
     older = host_target("--old")
     too_old = /process #{older.pid} .*does not have the probe function__slow10ms; try: update it there/
     {["-p", Process.pid] => /does not have probescope loaded/, ["-p", (2**22) + 1] => /there is no process/,
@@ -168,8 +168,8 @@ RSpec.describe "probescope otel", :bpf do
     end
   end
 
-  # It is said once, nothing is lost, and the application does not notice.
-  it "says so when nobody listens at the endpoint, or nobody who speaks HTTP", :jaeger do
+  # The bridge reports it once, nothing is lost, and the application is not disturbed.
+  it "reports an endpoint that does not listen, or does not speak HTTP", :jaeger do
     Support::Jaeger.require! { |reason| skip reason }
     process = target(app).ready
     grpc = keep(Support::Jaeger.new).grpc

@@ -19,7 +19,7 @@ RSpec.describe "probescope otel and containers" do
     loop { slow }
   RUBY
 
-  # The folder of a cgroup of version 2, or nil where there can be none.
+  # Returns the folder of a cgroup of version 2, or nil if none can be made.
   def make_cgroup(path)
     mounts = File.foreach("/proc/self/mounts").map(&:split)
     root = mounts.find { |_, _, type| type == "cgroup2" }&.at(1) or return
@@ -38,8 +38,8 @@ RSpec.describe "probescope otel and containers" do
     end
   end
 
-  # A process whose library has a path that only exists in its own mounts, with PID 1 in its own
-  # numbers.
+  # Starts a process in its own mounts and PID namespace. Its library's path exists only in these
+  # mounts, and its PID is 1.
   def contained(app, cgroup, hosts)
     FileUtils.mkdir_p(File.dirname(hosts))
     File.write(hosts, "127.0.0.1 localhost\n")
@@ -53,7 +53,7 @@ RSpec.describe "probescope otel and containers" do
     children_of(process.pid).first
   end
 
-  # What the bridge, started in this way, sends of it.
+  # Starts a bridge with these words and returns the resource that it sends for the process.
   def resource(pid, *before)
     server = keep(Support::OtlpServer.new)
     arguments = ["otel", "-p", pid.to_s, "--slow", "1ms", "--exceptions", "none",
@@ -66,10 +66,10 @@ RSpec.describe "probescope otel and containers" do
     found.first
   end
 
-  # GIVEN a process in mounts, PIDs and cgroups of its own, THEN the bridge on the host finds its
-  # library, and says whose it is, also from a container of the same pod, which does not see the pod
-  # in the names of cgroups.
-  it "attaches to a process in one, and says which it is", :bpf do
+  # GIVEN a process in its own mounts, PIDs and cgroups, THEN the bridge on the host finds its
+  # library and sends its container. It also does so from another container of the pod, which does
+  # not see the pod in the names of cgroups.
+  it "attaches to a process in a container, and names the container", :bpf do
     name = "probescope-spec.slice/kubepods-burstable-pod#{pod.tr("-", "_")}.slice"
     cgroup = make_cgroup("#{name}/cri-containerd-#{container}.scope")
     beside = cgroup && make_cgroup("#{name}/cri-containerd-#{container.reverse}.scope")
@@ -86,7 +86,7 @@ RSpec.describe "probescope otel and containers" do
     remove_cgroups
   end
 
-  it "is refused inside one where bpftrace knows other numbers", :bpf do
+  it "is refused inside a container if bpftrace counts processes by other numbers", :bpf do
     skip "of another bpftrace: before 0.23" if (Support::Bpf.version <=> [0, 23]) >= 0
     inside = keep(Support::Child.new("unshare", "--pid", "--fork", "--mount-proc", RbConfig.ruby,
                                      Support::EXE, "otel", "-p", "1", env: ENV.to_h))
@@ -94,11 +94,11 @@ RSpec.describe "probescope otel and containers" do
     expect(inside.err).to match(/\Aprobescope: bpftrace 0\.\d+\.\d+ counts processes by .*\n  try: .*hostPID/)
   end
 
-  # GIVEN a process and the bridge in one PID namespace, WHEN a thread that is not the main one
-  # calls, THEN it is that process that calls: bpftrace 0.23.0 to 0.24.1 has the numbers of a thread
-  # and of its process the wrong way round there.
-  it "counts the threads of a process for that process in a PID namespace of its own", :bpf do
-    # an older one is refused, as above
+  # GIVEN a process and the bridge in one PID namespace, WHEN a thread other than the main one
+  # calls, THEN the call is the process's. In that case bpftrace 0.23.0 to 0.24.1 swaps the numbers
+  # of the thread and of its process.
+  it "counts calls of all threads for their process in its own PID namespace", :bpf do
+    # An older bpftrace is refused, see above.
     skip "of another bpftrace: from 0.23 on" if (Support::Bpf.version <=> [0, 23]).negative?
     server = keep(Support::OtlpServer.new)
     folder = FileUtils.mkdir_p("#{Support::ROOT}/tmp/containers-spec").first
@@ -131,21 +131,21 @@ RSpec.describe "probescope otel and containers" do
     "0::/kubepods/besteffort/pod#{pod}/#{container}" => [container, pod],
     "4:memory:/kubepods/pod#{pod}/#{container}\n1:name=systemd:/kubepods/pod#{pod}/#{container}\n0::/" =>
       [container, pod],
-    # kind: a node that is a container itself.
+    # kind: a node that is itself a container.
     "0::/docker/#{container.reverse}/kubelet/kubepods/pod#{pod}/#{container}" => [container, pod],
     "0::/../../kubepods-pod#{pod.tr("-", "_")}.slice/cri-containerd-#{container}.scope" => [container, pod],
     "0::/user.slice/user-1000.slice/session-3.scope" => [nil, nil]
   }
-  it "knows the names that runtimes give to cgroups" do
+  it "parses the names that runtimes give to cgroups" do
     names.each do |groups, (id, uid)|
       expect(Probescope::Otel::Resources.container("#{groups}\n", ""))
         .to eq({"container.id" => id, "k8s.pod.uid" => uid}.compact)
     end
   end
 
-  # GIVEN a part of the tree of cgroups that systemd has handed to a user, and a cgroup there which
-  # that user has named as somebody else's container, THEN its name is a claim.
-  it "takes a container's name from root alone" do
+  # GIVEN a part of the cgroup tree that systemd has delegated to a user, and a cgroup there that
+  # this user has named like another container, THEN its name is only a claim.
+  it "trusts a container's name only in a cgroup of root" do
     name = "probescope-spec.slice/user@1000.service"
     forged = make_cgroup("#{name}/docker-#{container}.scope") or skip "no cgroups here"
     process = host_target
@@ -157,7 +157,7 @@ RSpec.describe "probescope otel and containers" do
     claimed = said.call
     expect(claimed[:attributes]).not_to have_key("container.id")
     expect(claimed[:claims]).to eq("container.id" => container)
-    # Docker hands a container's own cgroup to its users, and names it itself.
+    # Docker names a container's cgroup itself, and gives the cgroup to the container's user.
     File.chown(0, 0, File.dirname(forged))
     File.chown(1000, 1000, forged)
     expect(said.call[:attributes]).to include("container.id" => container)
@@ -165,7 +165,7 @@ RSpec.describe "probescope otel and containers" do
     remove_cgroups
   end
 
-  it "takes the volumes of other pods, which a node mounts, for nobody's" do
+  it "ignores the volumes of other pods, which a node mounts" do
     mounts = "91 29 0:42 / /var/lib/kubelet/pods/#{pod}/volumes/token rw - tmpfs tmpfs rw\n" \
              "92 29 8:1 /etc/hosts /etc/hosts rw - ext4 /dev/sda rw\n"
     expect(Probescope::Otel::Resources.container("0::/\n", mounts)).to eq({})

@@ -5,7 +5,7 @@ require "probescope/otel/process_context"
 require "probescope/otel/resource"
 require "ruby/support/opentelemetry"
 
-# What an application publishes for tools outside of it, read from outside.
+# The data that an application publishes for tools outside, read from outside.
 RSpec.describe "Probescope::OpenTelemetry.install" do
   app = <<~RUBY
     require "opentelemetry-sdk"
@@ -22,7 +22,7 @@ RSpec.describe "Probescope::OpenTelemetry.install" do
     sleep
   RUBY
 
-  it "publishes the resource, in forked children too" do
+  it "publishes the resource, also in forked children" do
     options = ["-I#{File.join(Support::ROOT, "lib")}", *OpenTelemetryGems.options]
     process = target(app, loaded: false, options: options).ready
     child = process.await_line(/^child (\d+)/)[1].to_i
@@ -45,8 +45,8 @@ RSpec.describe "the current span of each thread, read from outside" do
     raise out unless status.success?
   end
 
-  # Each line: what is going on, the thread, and "trace_id span_id flags" of its current span as the
-  # application knows it, or "none". It goes on when it is told to.
+  # Each line has the step, the thread, and "trace_id span_id flags" of the thread's current span,
+  # or "none". The program waits for an order after each step.
   ruby = <<~RUBY
     require "opentelemetry-sdk"
     require "probescope/opentelemetry"
@@ -78,7 +78,7 @@ RSpec.describe "the current span of each thread, read from outside" do
     at("end")
   RUBY
 
-  it "is that of Ruby's fibers and threads" do
+  it "is the current span of Ruby's fibers and threads" do
     options = ["-I#{File.join(Support::ROOT, "lib")}", *OpenTelemetryGems.options]
     process = target(ruby, loaded: false, stdin: true, options: options)
     seen = Array.new(10) { |i| step(process, i, reader, Support::LIBRARY) }
@@ -86,7 +86,7 @@ RSpec.describe "the current span of each thread, read from outside" do
     expect(seen.map(&:last).uniq.size).to eq(5)
   end
 
-  # [what is going on, what is seen from outside, what the application says]
+  # [step, span as read from outside, span as the application prints it]
   def step(process, number, reader, library)
     name, thread, inside = await("step #{number}") do
       process.out.lines.select do |line|
@@ -104,7 +104,7 @@ RSpec.describe Probescope::Otel::Resource do
   resource = Opentelemetry::Proto::Resource::V1::Resource
   common = Opentelemetry::Proto::Common::V1
 
-  # An encoded ProcessContext with these attributes, each value as AnyValue takes it.
+  # Encodes a ProcessContext with these attributes. Each value is a Hash for AnyValue.
   define_method(:context) do |attributes|
     pairs = attributes.map do |key, value|
       common::KeyValue.new(key: key, value: common::AnyValue.new(**value))
@@ -120,14 +120,14 @@ RSpec.describe Probescope::Otel::Resource do
                    .attribute_enumerator.to_h
   end
 
-  it "takes what makes no sense for nothing" do
+  it "reads a malformed context as empty" do
     ["", "0a", "0aff", "ffffffffffffffffffff", "0a050a0312ff00", "1205aabbccddee",
      "ff" * 65_536].each do |digits|
       expect(described_class.published(digits)).to eq({})
     end
   end
 
-  it "takes lists of one kind, and no others" do
+  it "accepts lists of one kind, and no others" do
     list = lambda do |*values|
       {array_value: common::ArrayValue.new(values: values.map { |value| common::AnyValue.new(**value) })}
     end

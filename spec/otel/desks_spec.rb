@@ -4,7 +4,7 @@ require "spec_helper"
 require "securerandom"
 require "support/jaeger"
 
-# Servers with two workers whose applications have no OpenTelemetry, and a client that has:
+# The servers have two workers, and applications without OpenTelemetry. The client has it:
 # spec/otel/programs/desk.*.
 RSpec.describe "probescope otel and an application without OpenTelemetry", :bpf, :jaeger do
   before(:context) { Support::Jaeger.require! { |reason| skip reason } }
@@ -34,7 +34,7 @@ RSpec.describe "probescope otel and an application without OpenTelemetry", :bpf,
     }
   }
 
-  # The status that it answers with. context: [trace id, span id, flags] of the client.
+  # Returns the status of the answer. context: [trace id, span id, flags] of the client.
   def ask(kind, path, context = nil)
     request = Net::HTTP.const_get(kind).new(path, context ? {"traceparent" => "00-#{context.join("-")}"} : {})
     Net::HTTP.start(@url.host, @url.port) { |http| http.request(request).code.to_i }
@@ -97,8 +97,8 @@ RSpec.describe "probescope otel and an application without OpenTelemetry", :bpf,
 
       failed = spans.select { |span| span.name == "POST /orders" }
       expect(failed.map(&:tags)).to all(include("otel.status_code" => "ERROR", "error.type" => "500"))
-      # Flask keeps it for longer than the call that handled it: no span before CPython 3.12
-      # (decision 119).
+      # Flask keeps the exception for longer than the call that handled it, so before CPython 3.12
+      # it is in no span (decision 119).
       unless desk[:python] && Gem::Version.new(Support::Python.full_version) < Gem::Version.new("3.12")
         raised = failed.map do |span|
           span.raised.map { |event| event.values_at("exception.type", "code.function.name") }
@@ -106,7 +106,7 @@ RSpec.describe "probescope otel and an application without OpenTelemetry", :bpf,
         expect(raised).to all(include(["KeyError", desk[:refuse]]))
       end
       told = JSON.parse(bridge.err.lines.grep(/received/).last[/\{.*/])
-      # five requests, and the call in each
+      # five requests with a call each
       expect(told).to include("unsampled" => 10, "lost_events" => 0, "waiting" => 0)
     end
   end

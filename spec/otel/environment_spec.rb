@@ -9,16 +9,16 @@ require "probescope/otel/resource"
 require "probescope/otel/resources"
 require "probescope/otel/transport"
 
-# OpenTelemetry's variables, by what a backend then gets.
+# Each of OpenTelemetry's variables is checked by the requests that a backend gets.
 RSpec.describe "The environment of probescope otel" do
   endpoints = Probescope::Otel::Endpoints
   transport = Probescope::Otel::Transport
 
-  # A certificate authority, and what it signs for a server and for a client.
+  # A certificate authority, and its certificates for a server and for a client.
   certificates = Module.new do
     module_function
 
-    # {what => path}
+    # Returns {name => path}.
     def write(folder)
       authority = OpenSSL::PKey::EC.generate("prime256v1")
       root = certificate("/CN=authority", authority, authority, nil)
@@ -65,7 +65,7 @@ RSpec.describe "The environment of probescope otel" do
 
   def with_password = server.endpoint.sub("//", "//me:p%40+s@")
 
-  # Sends nothing of each signal, and returns the heads of the requests.
+  # Sends an empty request for each signal, and returns the heads of the requests.
   def sent(environment)
     endpoints = Probescope::Otel::Endpoints.new(nil, environment)
     Probescope::Otel::Endpoints::SIGNALS.each do |signal|
@@ -78,7 +78,7 @@ RSpec.describe "The environment of probescope otel" do
     server.headers
   end
 
-  # {variables => what each request's head is to match}; BASE is the server's.
+  # {variables => pattern for each request's head}; BASE is the server's URL.
   everything = {
     {"ENDPOINT" => "BASE"} => [%r{^POST /v1/traces }, %r{^POST /v1/logs }, %r{^POST /v1/metrics }],
     {"ENDPOINT" => "BASE/otlp/"} => [%r{^POST /otlp/v1/traces }, %r{^POST /otlp/v1/logs },
@@ -105,7 +105,7 @@ RSpec.describe "The environment of probescope otel" do
     end
   end
 
-  it "is followed where a signal's endpoint is the common one" do
+  it "is followed if a signal's endpoint is the common one" do
     variables = %w[OTEL_EXPORTER_OTLP_ENDPOINT OTEL_EXPORTER_OTLP_LOGS_ENDPOINT
                    OTEL_EXPORTER_OTLP_METRICS_ENDPOINT]
     variables.each { |name| ENV[name] = "#{server.endpoint}/own" }
@@ -118,7 +118,7 @@ RSpec.describe "The environment of probescope otel" do
   timeouts = {{} => 10, {"TIMEOUT" => "2500"} => 2.5, {"TIMEOUT" => "3"} => 3,
               {"TIMEOUT" => "1", "TRACES_TIMEOUT" => "500"} => 0.5}
   timeouts.each do |variables, seconds|
-    it "gives a request #{seconds} s: #{variables}" do
+    it "limits a request to #{seconds} s: #{variables}" do
       expect(
         transport.new("traces", variables.transform_keys { |name| "OTEL_EXPORTER_OTLP_#{name}" }).timeout
       ).to eq(seconds)
@@ -140,7 +140,7 @@ RSpec.describe "The environment of probescope otel" do
     {"CLIENT_KEY" => "/etc/passwd"} => /CLIENT_KEY cannot be used/
   }
   wrong.each do |variables, message|
-    it "is refused where it cannot be followed: #{variables}" do
+    it "is refused if the bridge does not support it: #{variables}" do
       given = variables.transform_keys { |name| "OTEL_EXPORTER_OTLP_#{name}" }
       expect do
         endpoints.new(nil, given) && endpoints::SIGNALS.each { |signal| transport.new(signal, given) }
@@ -154,8 +154,8 @@ RSpec.describe "The environment of probescope otel" do
       .to raise_error(Probescope::CLI::Usage, /VERIFY_NONE would send to whoever answers/)
   end
 
-  # GIVEN a password among the arguments, or in a file for everybody, THEN the command says so, and
-  # not the password.
+  # GIVEN a password among the arguments, or in a file that everybody can read, THEN the command
+  # reports it without the password.
   it "takes passwords from no place that everybody can read" do
     file = File.join(@folder = Dir.mktmpdir, "endpoint")
     File.write(file, "http://me:secret@127.0.0.1:1\n", perm: 0o644)
@@ -173,8 +173,8 @@ RSpec.describe "The environment of probescope otel" do
     FileUtils.rm_rf(@folder)
   end
 
-  # Who may run `probescope otel` by sudo and nothing else reads no file by it, and holds it up by
-  # none.
+  # A user may be allowed only `probescope otel` by sudo. That user cannot read another file with
+  # it, and cannot block it with a file.
   it "shows nothing of the file that is to hold the endpoint, and waits for none" do
     @folder = Dir.mktmpdir
     File.write(file = File.join(@folder, "shadow"), "root:$y$secret:20228:0:99999:7:::\n", perm: 0o600)
@@ -191,7 +191,7 @@ RSpec.describe "The environment of probescope otel" do
     FileUtils.rm_rf(@folder)
   end
 
-  it "is told of where figures would be other ones" do
+  it "is refused if it requires another kind of figures" do
     name = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"
     expect([{}, {name => "Cumulative"}].map { |given| transport.complaint(given) }).to eq([nil, nil])
     expect(transport.complaint(name => "delta"))
@@ -207,7 +207,7 @@ RSpec.describe "The environment of probescope otel" do
     end
   end
 
-  it "names the services of processes, before what they say, and adds attributes that they do not have" do
+  it "overrides the service names of processes, and adds attributes that they do not have" do
     own = Probescope::Otel::Resources.own(
       "OTEL_RESOURCE_ATTRIBUTES" => "service.name=a,deployment.environment.name=test%2C1",
       "OTEL_SERVICE_NAME" => "b"
@@ -222,9 +222,9 @@ RSpec.describe "The environment of probescope otel" do
       .to include("service.name" => "c")
   end
 
-  # GIVEN a backend that wants a certificate, THEN one of its own authority is shown to it, with a
-  # key of elliptic curves.
-  it "encrypts, and shows a certificate" do
+  # GIVEN a backend that requires a client certificate, THEN the bridge sends one of the backend's
+  # authority, with an elliptic-curve key.
+  it "encrypts, and sends a client certificate" do
     Dir.mktmpdir do |folder|
       paths = certificates.write(folder)
       server = keep(Support::OtlpServer.new(tls: certificates.context(paths)))
@@ -233,7 +233,7 @@ RSpec.describe "The environment of probescope otel" do
       given = given.transform_keys { |name| "OTEL_EXPORTER_OTLP_#{name}" }
       exporter = Probescope::Otel::Exporters::Logs.new(endpoint: endpoints.new(nil, given)["logs"],
                                                        transport: transport.new("logs", given))
-      paths.each_value { |path| File.unlink(path) } # read already, while there was privilege
+      paths.each_value { |path| File.unlink(path) } # read already, with privilege
       expect(exporter.deliver([], timeout: 5)).to be(true)
 
       stranger = Probescope::Otel::Exporters::Logs.new(endpoint: "#{server.endpoint}/v1/logs",

@@ -4,16 +4,16 @@ require "spec_helper"
 require "support/fluentd"
 require "ruby/support/opentelemetry"
 
-# Log records in a real fluentd, against what the process did.
+# Compares log records in a real fluentd with what the process did.
 RSpec.describe "probescope otel and fluentd", :bpf do
   before(:context) { Support::Fluentd.require! { |reason| skip reason } }
 
   program = File.join(Support::ROOT, "spec/otel/programs/raises.rb")
 
-  # GIVEN an exception in each of some spans, and more at one place than are told of in a second,
-  # THEN each of the former is a record with its span's ids, and of the latter it is known how many
-  # are none.
-  it "keeps each exception with its place, its span and its process, and no message" do
+  # GIVEN an exception in each of some spans, and more exceptions at one place than the limit in a
+  # second, THEN each of the former has a record with its span's ids, and the bridge counts the
+  # latter that have no record.
+  it "receives each exception with its place, its span and its process, without its message" do
     fluentd = keep(Support::Fluentd.new)
     process = target(program, options: OpenTelemetryGems.options, env: {"OTEL_SERVICE_NAME" => "shop"}).ready
     bridge = probescope_start("otel", "-p", process.pid, "--exceptions", "all",

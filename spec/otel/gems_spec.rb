@@ -4,7 +4,7 @@ require "spec_helper"
 require "probescope/host/path"
 require "support/otlp_server"
 
-# The bridge under sudo, where OpenTelemetry's gems are installed for who called sudo.
+# The bridge under sudo, with OpenTelemetry's gems installed for the user who called sudo.
 RSpec.describe "The gems of probescope otel", :bpf do
   names = %w[opentelemetry-sdk opentelemetry-exporter-otlp opentelemetry-logs-sdk
              opentelemetry-exporter-otlp-logs opentelemetry-metrics-sdk opentelemetry-exporter-otlp-metrics]
@@ -16,7 +16,7 @@ RSpec.describe "The gems of probescope otel", :bpf do
     loop { slow }
   RUBY
 
-  # With all that they need, and with what they leave to Ruby's own.
+  # Returns the gems with their dependencies, except for Ruby's default gems.
   def self.closure(names)
     names.reduce({}) do |found, name|
       spec = Gem.loaded_specs[name] || Gem::Specification.find_by_name(name)
@@ -26,7 +26,7 @@ RSpec.describe "The gems of probescope otel", :bpf do
     end
   end
 
-  # A home of the user daemon, with these gems in it; and a sudo that lets everybody do everything.
+  # The user daemon gets a home with these gems, and sudo's rules allow everybody everything.
   around do |example|
     next skip("needs root and sudo") unless Process.uid.zero? && Probescope::Host::Path.find("sudo")
 
@@ -61,7 +61,8 @@ RSpec.describe "The gems of probescope otel", :bpf do
               "setpriv", "--reuid=daemon", "--regid=daemon", "--init-groups", "sudo", "-n"]
     arguments = ["otel", "-p", process.pid.to_s, "--slow", "1ms", "--exceptions", "none",
                  "--endpoint", server.endpoint]
-    # As an installed gem's command: that of a checkout finds what bin/setup has put there.
+    # Runs the command like an installed gem's. A checkout's command would find the gems that
+    # bin/setup has installed.
     command = [RbConfig.ruby, "-I", File.join(Support::ROOT, "lib"), "-r", "probescope/cli",
                "-e", "exit Probescope::CLI.start(ARGV)"]
     keep(Support::Child.new(*before, *command, *arguments))
@@ -70,8 +71,8 @@ RSpec.describe "The gems of probescope otel", :bpf do
   let(:server) { keep(Support::OtlpServer.new) }
   let(:process) { target(app).ready }
 
-  it "are found where the user has them, and loaded by the user alone" do
-    # As whom a gem and the description of a gem run.
+  it "are found in the user's home, and loaded with the user's privileges" do
+    # The gem and its gemspec note the user who runs them.
     noted = File.join(@home, "noted")
     note = "File.write(#{noted.inspect}, " \
            "[Process.uid, File.read('/proc/self/status')[/^CapPrm.*/]].join(' ') + %(\\n), mode: 'a')\n"
@@ -86,7 +87,7 @@ RSpec.describe "The gems of probescope otel", :bpf do
     expect(File.readlines(noted, chomp: true).uniq).to match([/\A1 CapPrm:\t0+\z/])
   end
 
-  it "are not loaded where others than that user may change them" do
+  it "are not loaded if other users may change them" do
     File.chmod(0o777, File.join(@gems, "gems"))
     child = bridge(process, server)
     expect(child.wait.exitstatus).to eq(1), child.to_s
@@ -94,7 +95,7 @@ RSpec.describe "The gems of probescope otel", :bpf do
     expect(child.err).to match(/\Aprobescope: daemon's gems are not loaded: #{weak}\n  try: chmod/)
   end
 
-  it "are told of where they are missing: where they were looked for, and what installs them" do
+  it "are reported if they are missing, with the places searched and the command that installs them" do
     FileUtils.rm_rf(@gems)
     child = bridge(process, server)
     expect(child.wait.exitstatus).to eq(1), child.to_s

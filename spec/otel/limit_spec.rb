@@ -4,15 +4,15 @@ require "spec_helper"
 require "support/host_helpers"
 require "support/otlp_server"
 
-# A process with PROBESCOPE_MAX_OVERHEAD takes hooks out while a bridge listens. What the bridge
-# sends says so.
+# A process with PROBESCOPE_MAX_OVERHEAD takes hooks out during a bridge's trace. The bridge reports
+# it in what it sends.
 RSpec.describe "probescope otel and PROBESCOPE_MAX_OVERHEAD", :bpf do
   include Support::HostTarget
 
   def attributes(list) = Support::OtlpServer.attributes(list)
   def points(metric) = metric.public_send(metric.data).data_points
 
-  # {what a point of a gauge is of => its value}
+  # Returns {attribute of a gauge's point => its value}.
   def gauge(name, key)
     metrics = server.metrics.select { |_, metric| metric.name == name }
     metrics.flat_map { |_, metric| points(metric) }
@@ -36,7 +36,7 @@ RSpec.describe "probescope otel and PROBESCOPE_MAX_OVERHEAD", :bpf do
 
   let(:server) { keep(Support::OtlpServer.new) }
 
-  it "says since when a function is not counted, in metrics, in spans and in its log" do
+  it "reports the end of a function's counting in metrics, in spans and in its log" do
     began = Time.now.to_f
     program = start(<<~CODE)
       $stdout.sync = true
@@ -62,7 +62,7 @@ RSpec.describe "probescope otel and PROBESCOPE_MAX_OVERHEAD", :bpf do
     expect(bridge.stop(within: 10)).to be_success
   end
 
-  it "says until when a probe counts that was taken out" do
+  it "reports the end of the counting of a probe that was taken out" do
     program = start(<<~CODE)
       $stdout.sync = true
       class Thing; end

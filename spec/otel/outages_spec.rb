@@ -3,9 +3,9 @@
 require "spec_helper"
 require "support/otlp_server"
 
-# A backend that fails in all the ways in which backends do, while a process goes on.
+# A backend fails in each way in which backends do, while a process continues.
 RSpec.describe "probescope otel and a backend that fails", :bpf do
-  # Makes DEPTH slow calls within each other, again and again from USR1 to USR2, or COUNT times.
+  # Makes DEPTH nested slow calls, again and again from USR1 to USR2, or COUNT times.
   app = <<~RUBY
     require "json"
     $stdout.sync = true
@@ -25,18 +25,18 @@ RSpec.describe "probescope otel and a backend that fails", :bpf do
       calls += DEPTH
       sleep 0.0035
     end
-    sleep 1.2 # the figures of the last second
+    sleep 1.2 # until the last second's figures are out
     puts "calls \#{calls}"
     sleep 0.01 while true
   RUBY
 
-  # How long a backend fails, in seconds: OUTAGE=30 for a proof at length.
+  # The duration of a backend's failure in seconds. OUTAGE=30 gives a long run.
   outage = Float(ENV.fetch("OUTAGE", "3"))
-  # Pauses are doubled from 0.25 s on, at least.
+  # Pauses between tries double, from 0.25 s on.
   most_tries = Math.log2(outage / 0.25).ceil + 2
 
   let(:server) { keep(Support::OtlpServer.new) }
-  # Takes figures whatever becomes of spans.
+  # Accepts metrics, while the other server fails for spans.
   let(:figures) { keep(Support::OtlpServer.new) }
 
   def bridge(process, env: {})
@@ -45,7 +45,7 @@ RSpec.describe "probescope otel and a backend that fails", :bpf do
                              env: {"OTEL_EXPORTER_OTLP_ENDPOINT" => server.endpoint, **env})
     child.await_line(/attached to/, stream: :err)
     process.await_on("function__slow1ms", "function__stats")
-    # Its metrics count from its first flush on.
+    # Metrics count from the first flush on.
     await("the first flush") { process.info.header[:flushes] > flushes }
     process.signal(:USR1)
     child
@@ -55,7 +55,7 @@ RSpec.describe "probescope otel and a backend that fails", :bpf do
   def report(bridge) = JSON.parse(bridge.err.lines.grep(/received/).last[/\{.*/], symbolize_names: true)
   def tries = server.headers.grep(%r{\APOST /v1/traces}).size
 
-  # {attributes => value} of a metric as of the last export.
+  # Returns {attributes => value} of a metric in the last export.
   def points(from, name)
     metric = from.metrics.reverse_each.find { |_, one| one.name == name } or return {}
     metric.last.sum.data_points.to_h do |point|
@@ -63,9 +63,9 @@ RSpec.describe "probescope otel and a backend that fails", :bpf do
     end
   end
 
-  # What the process counts itself is what the backend has in the end: spans and figures.
+  # In the end the backend has what the process counts itself: spans and metrics.
   Support::OtlpServer.failures(retry_after: 3).each do |name, failure|
-    it "loses nothing that finds room when it #{name}" do
+    it "loses nothing that fits into the queue when it #{name}" do
       process = target(app, "1").ready
       bridge = bridge(process,
                       env: {"OTEL_EXPORTER_OTLP_TIMEOUT" => "1", "OTEL_METRIC_EXPORT_INTERVAL" => "1000"})
@@ -94,8 +94,8 @@ RSpec.describe "probescope otel and a backend that fails", :bpf do
     end
   end
 
-  # GIVEN more calls than there is room for, THEN the newest that find room are sent when it is
-  # back, and the others are counted.
+  # GIVEN more calls than the queue can hold, THEN the newest are sent after the failure, and the
+  # others are counted.
   it "counts what finds no room" do
     server.behaviour = "503 Service Unavailable"
     process = target(app, "100", "20000").ready
@@ -122,7 +122,7 @@ RSpec.describe "probescope otel and a backend that fails", :bpf do
     expect(server.span_ids.size).to eq(traces[:exported])
   end
 
-  # Figures of the bridge itself come to where others do, whatever becomes of spans.
+  # The bridge's own metrics arrive with the others, even if spans do not.
   {"refuses all of it" => "400 Bad Request", "hangs to the end" => :hang}.each do |name, behaviour|
     it "counts what it drops when it #{name}" do
       server.behaviour = behaviour

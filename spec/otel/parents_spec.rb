@@ -5,23 +5,23 @@ require "ruby/support/opentelemetry"
 require "support/otlp_server"
 require "support/parents"
 
-# GIVEN requests that run beside each other on threads, fibers or tasks, WHEN a bridge is attached,
-# THEN each slow call is a child of what the program itself knows to be around it, and none is in a
+# GIVEN concurrent requests on threads, fibers or tasks, WHEN a bridge is attached, THEN each slow
+# call is a child of the span that encloses it in the program's own record, and no call is in a
 # trace that the program does not sample.
 RSpec.describe "probescope otel and requests beside each other", :bpf do
   programs = File.join(Support::ROOT, "spec/otel/programs")
   ruby = {source: "#{programs}/requests.rb", options: OpenTelemetryGems.options}
   python = {source: "#{programs}/requests.py", python: Support::FlaskApp.python}
 
-  # TIMES=8 makes it 10,000 children of each and more.
+  # TIMES=8 gives at least 10,000 children of each kind.
   times = Integer(ENV.fetch("TIMES", 1))
-  # [program, how, workers, requests of each]
+  # [program, kind, workers, requests of each]
   runs = {"Ruby's threads" => [ruby, "threads", 8, 40 * times],
           "Ruby's fibers" => [ruby, "fibers", 50, 10 * times],
           "Python's threads" => [python, "threads", 8, 40 * times],
           "asyncio's tasks" => [python, "tasks", 100, 10 * times]}
   runs.each do |name, (language, *arguments)|
-    it "puts each slow call of #{name} where it belongs" do
+    it "gives each slow call of #{name} its own parent" do
       if language == python
         [Support::Python, Support::FlaskApp].each { |needed| needed.require! { |reason| skip reason } }
       end
@@ -32,11 +32,10 @@ RSpec.describe "probescope otel and requests beside each other", :bpf do
     end
   end
 
-  # Without OpenTelemetry in the application: its requests are the bridge's, too.
+  # Without OpenTelemetry in the application, the bridge sends its requests, too.
   {"Ruby's threads and fibers" => "own_requests.rb",
    "Python's threads and tasks" => "own_requests.py"}.each do |name, program|
-    it "puts each request and job of #{name}, and what they are slow in, where it belongs, " \
-       "in forked children" do
+    it "gives each request and job of #{name}, and their slow calls, their own parents, in forked children" do
       Support::Python.require! { |reason| skip reason } if program.end_with?(".py")
       report = bridged(source: "#{programs}/#{program}", arguments: [4, 10 * times],
                        env: {"PROBESCOPE_FUNCTIONS" => "*/own_work.*"})
@@ -46,7 +45,7 @@ RSpec.describe "probescope otel and requests beside each other", :bpf do
     end
   end
 
-  # Support::Parents of the program's run.
+  # Returns the Support::Parents of a run of the program.
   def bridged(source:, arguments:, **options)
     server = keep(Support::OtlpServer.new)
     Dir.mktmpdir do |directory|

@@ -6,7 +6,7 @@ require "probescope/host/path"
 require "support/otlp_server"
 require "support/process_trees"
 
-# With what the bridge is started, and what it says where that is not enough.
+# The privileges with which the bridge starts, and its error if they do not suffice.
 RSpec.describe "The privilege of probescope otel", :bpf do
   app = <<~RUBY
     $stdout.sync = true
@@ -42,7 +42,7 @@ RSpec.describe "The privilege of probescope otel", :bpf do
     end
   end
 
-  # The set of docs/how-to/run-the-bridge-as-a-service.md, and no other.
+  # Returns exactly the capabilities in docs/how-to/run-the-bridge-as-a-service.md.
   def capabilities
     return small if (Support::Bpf.version <=> [0, 25]) >= 0
 
@@ -52,9 +52,9 @@ RSpec.describe "The privilege of probescope otel", :bpf do
   def small = %w[bpf perfmon sys_ptrace dac_read_search dac_override checkpoint_restore kill]
   def only(names) = ["-all", *names.map { |name| "+#{name}" }].join(",")
 
-  # GIVEN a user without privilege, THEN the bridge says what to type, which with a sudo that lets
-  # the user works.
-  it "comes from sudo, and what to type is said" do
+  # GIVEN a user without privilege, THEN the bridge prints a command with sudo, which works if sudo
+  # allows it.
+  it "comes from sudo, and the error has the command" do
     message = refused(*user)
     expect(message).to match(/\Aprobescope: tracing needs root/)
     skip "no sudo here" unless Probescope::Host::Path.find("sudo")
@@ -71,7 +71,7 @@ RSpec.describe "The privilege of probescope otel", :bpf do
     FileUtils.rm_f(rules) if rules
   end
 
-  it "is a handful of capabilities of root" do
+  it "is a small set of root's capabilities" do
     child = bridge("setpriv", "--bounding-set", only(capabilities | %w[setuid setgid]), "--inh-caps=-all",
                    "--no-new-privs")
     child.await_line(/attached to/, stream: :err)
@@ -84,9 +84,9 @@ RSpec.describe "The privilege of probescope otel", :bpf do
       )
   end
 
-  # GIVEN a user with ambient capabilities, THEN what exports has none of them, though it is the
-  # same user.
-  it "is ambient capabilities of a user, for a bpftrace that goes by them" do
+  # GIVEN a user with ambient capabilities, THEN the exporter has none of them, though it runs as
+  # the same user.
+  it "is ambient capabilities of a user, if bpftrace accepts them" do
     ambient = [*user, "--inh-caps", only(small), "--ambient-caps", only(small)]
     if (Support::Bpf.version <=> [0, 25]).negative?
       next expect(refused(*ambient)).to match(/tracing needs root\n/)

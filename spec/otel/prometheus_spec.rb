@@ -3,15 +3,15 @@
 require "spec_helper"
 require "support/prometheus"
 
-# Figures in a real Prometheus, against what the processes count themselves.
+# Compares figures in a real Prometheus with the processes' own counts.
 RSpec.describe "probescope otel and Prometheus", :bpf, :python do
   before(:context) { Support::Prometheus.require! { |reason| skip reason } }
 
   programs = File.join(Support::ROOT, "spec/otel/programs")
-  # What figures.rb and figures.py say in the end.
+  # The last line of figures.rb and figures.py.
   let(:said) { Struct.new(:pid, :turns, :raised, :napped, :collected) }
 
-  # [Target, pid] of each process that says so.
+  # Returns [Target, pid] for each process that has printed its line.
   def processes(target, count)
     await("#{count} processes of #{target}") { target.out.scan(/^process \d+\n/).size == count }
     target.out.scan(/^process (\d+)$/).flatten.map { |pid| [target, Integer(pid)] }
@@ -26,7 +26,7 @@ RSpec.describe "probescope otel and Prometheus", :bpf, :python do
     child
   end
 
-  # Counts of each process, after some seconds of work.
+  # Returns the counts of each process after some seconds of work.
   def work(all)
     all.each do |target, pid|
       target.await_on("function__stats", "exception__stats", "object__stats", "gc__done", of: pid)
@@ -50,9 +50,9 @@ RSpec.describe "probescope otel and Prometheus", :bpf, :python do
     end
   end
 
-  # GIVEN workers of one service and a process in the other language, THEN each one's figures are
-  # its own, and the bridge's are those that it logs.
-  it "keeps what calls, exceptions, allocations and collections there were in each process" do
+  # GIVEN workers of one service and a process in the other language, THEN each has its own figures,
+  # and the bridge's figures are those in its log.
+  it "has the calls, exceptions, allocations and collections of each process" do
     prometheus = keep(Support::Prometheus.new)
     ruby = target(File.join(programs, "figures.rb"), "1", env: {"OTEL_SERVICE_NAME" => "shop"})
     python = target(File.join(programs, "figures.py"), env: {"OTEL_SERVICE_NAME" => "shop"})
@@ -80,7 +80,7 @@ RSpec.describe "probescope otel and Prometheus", :bpf, :python do
       expect(sum.call("gc_collections_total", %(probescope_gc_kind=~"major|generation 2")))
         .to be_between(own.collected, own.collected + 5)
     end
-    # Python before 3.13 tells sizes and no classes.
+    # Python before 3.13 has sizes but no classes.
     things = prometheus.query(%(probescope_allocations_total{probescope_object_type=~".*Thing"}))
     things.transform_keys! { |labels| labels["probescope_process"].to_i }
     counts.each { |own| expect(things.fetch(own.pid, own.turns * 10)).to eq(own.turns * 10) }

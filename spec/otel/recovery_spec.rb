@@ -4,9 +4,9 @@ require "spec_helper"
 require "support/otlp_server"
 require "support/process_trees"
 
-# What becomes of a process and of its figures when a bridge is killed.
+# A process and its figures after a bridge was killed.
 RSpec.describe "probescope otel after its death", :bpf do
-  # Makes as many slow calls as a line says.
+  # Makes as many slow calls as a line on stdin orders.
   app = <<~RUBY
     require "io/wait"
     $stdout.sync = true
@@ -27,7 +27,7 @@ RSpec.describe "probescope otel after its death", :bpf do
 
   def alive?(pid) = File.exist?("/proc/#{pid}") && !File.read("/proc/#{pid}/stat").match?(/\) Z /)
 
-  # Its metrics count from its first flush on.
+  # Metrics count from the first flush on.
   define_method(:bridge) do
     flushes = process.info.header[:flushes]
     child = probescope_start("otel", "-p", process.pid, "--slow", "1ms", "--exceptions", "none", "--metrics",
@@ -44,16 +44,15 @@ RSpec.describe "probescope otel after its death", :bpf do
     await("#{calls} calls") { process.out.scan("done").size > before }
   end
 
-  # The points of the function's calls, as they came.
+  # Returns the points of the function's calls, in the order of arrival.
   def points
     server.metrics.select { |_, metric| metric.name == "probescope.function.calls" }
           .flat_map { |resource, metric| metric.sum.data_points.map { |point| [resource, point] } }
   end
 
-  # GIVEN a bridge that is killed, THEN its parts end and the hooks come out; WHEN another one is
-  # started, THEN it takes the process over, under the same names, and its figures say from when on
-  # they count.
-  it "leaves the process to the next bridge, whose figures begin anew" do
+  # GIVEN a bridge that is killed, THEN its parts end and the hooks come out; WHEN a new bridge is
+  # started, THEN it traces the process under the same names, and its figures have a new start time.
+  it "leaves the process to the next bridge, whose figures have a new start" do
     first = bridge
     parts = children_of(first.pid)
     work(20)

@@ -4,7 +4,7 @@ require "spec_helper"
 require "ruby/support/opentelemetry"
 require "support/otlp_server"
 
-# Requests that nobody else sends: spec/otel/programs/web.rb.
+# Requests that no other tool sends: spec/otel/programs/web.rb.
 RSpec.describe "probescope otel and requests", :bpf do
   trace_id = "0af7651916cd43dd8448eb211c80319c"
   came_from = "b7ad6b7169203331"
@@ -14,7 +14,7 @@ RSpec.describe "probescope otel and requests", :bpf do
   def hex(bytes) = bytes.unpack1("H*")
   def attributes(span) = Support::OtlpServer.attributes(span.attributes)
 
-  # What is sent of the program, once it has made each request.
+  # Returns the spans of the program after it has made each request.
   def spans_of(*arguments, count:, **options)
     process = target(File.join(Support::ROOT, "spec/otel/programs/web.rb"), *arguments,
                      stdin: true, **options, env: {"PROBESCOPE_FUNCTIONS" => "Desk#work"}).ready
@@ -31,8 +31,8 @@ RSpec.describe "probescope otel and requests", :bpf do
     server.spans.map(&:last)
   end
 
-  it "sends those of an application without OpenTelemetry's SDK, with their slow calls and inline jobs as " \
-     "children" do
+  it "sends requests of an application without OpenTelemetry's SDK, with their slow calls and " \
+     "inline jobs as children" do
     found = spans_of("api", count: 11, options: OpenTelemetryGems.options)
     spans = found.to_h { |span| [span.name, span] }
     expect(spans.transform_values { |span| span.kind.to_s.delete_prefix("SPAN_KIND_").downcase }).to eq(
@@ -62,7 +62,7 @@ RSpec.describe "probescope otel and requests", :bpf do
     expect(spans["process Fails"].status.code).to eq(:STATUS_CODE_ERROR)
     expect(attributes(spans["process Fails"])).to include("error.type" => "_OTHER")
 
-    # The slow call of four of them, each within its own.
+    # Four requests have a slow call, each its own.
     calls = found.select { |span| span.name == "Desk#work" }
     parents = calls.map do |call|
       found.find { |span| span.span_id == call.parent_span_id && span.trace_id == call.trace_id }
@@ -75,7 +75,7 @@ RSpec.describe "probescope otel and requests", :bpf do
       expect(call.start_time_unix_nano).to be >= around.start_time_unix_nano - 1_000_000
       expect(call.end_time_unix_nano).to be <= around.end_time_unix_nano + 1_000_000
     end
-    # What was raised is in the innermost of what it was raised in.
+    # An exception is in the innermost span around it.
     raised = found.to_h do |span|
       [span.name, span.events.map { |event| attributes(event)["exception.type"] }]
     end
@@ -85,11 +85,11 @@ RSpec.describe "probescope otel and requests", :bpf do
     length = order.end_time_unix_nano - order.start_time_unix_nano
     expect(length)
       .to be_between(calls.first.end_time_unix_nano - calls.first.start_time_unix_nano, 60_000_000_000)
-    # One came in a trace that is not sampled.
+    # One request came in a trace that is not sampled.
     expect(@report).to include("unsampled" => be >= 1, "received" => include("requests" => 9))
   end
 
-  it "sends none of an application with OpenTelemetry, whose own they are" do
+  it "sends no request of an application with OpenTelemetry, which sends them itself" do
     spans = spans_of("otel", count: 6, options: OpenTelemetryGems.options)
     expect(spans.map(&:name).uniq).to eq(%w[Desk#work])
     expect(@report["received"]).not_to include("requests")

@@ -8,8 +8,7 @@ require "probescope/otel/sender"
 require "probescope/otel/transport"
 require "opentelemetry-logs-sdk"
 
-# What is put into a queue is exported, or dropped for a reason that is counted, whatever the
-# backend does.
+# Each item in a queue is exported, or dropped and counted with a reason, whatever the backend does.
 RSpec.describe Probescope::Otel::Sender do
   server = -> { Support::OtlpServer.new }
   record = OpenTelemetry::SDK::Logs::LogRecordData
@@ -21,7 +20,7 @@ RSpec.describe Probescope::Otel::Sender do
 
   before { OpenTelemetry.logger = Logger.new(File::NULL) }
 
-  # {behaviour => what is dropped of 50, in batches of 10, and what is said}
+  # {behaviour => counts of what is dropped of 50, in batches of 10, and the messages}
   failures = {
     take: [{}, []],
     part: [{"rejected" => 5}, ["logs: the backend rejects some of them: too\told"]],
@@ -36,7 +35,7 @@ RSpec.describe Probescope::Otel::Sender do
                                   "is that an endpoint of OTLP/HTTP (port 4318), not of gRPC (4317)?"]]
   }
   failures.each do |behaviour, (dropped, words)|
-    it "counts what becomes of log records when the backend's answer is #{behaviour.inspect}" do
+    it "counts the exported and the dropped log records when the backend answers #{behaviour.inspect}" do
       backend = keep(server.call)
       backend.behaviour = behaviour.match?(/\d/) ? behaviour.to_s : behaviour
       queue = Probescope::Otel::FairQueue.new(50)
@@ -54,7 +53,7 @@ RSpec.describe Probescope::Otel::Sender do
     end
   end
 
-  # Whoever comes first listens at localhost:4318 while no Collector runs. In MiB.
+  # Any user may listen at localhost:4318 while no Collector runs. The figures are in MiB.
   {endless: [true, "Net::ProtocolError"], endless_head: [true, "Net::ProtocolError"],
    bomb: [false, "400"]}.each do |behaviour, verdict|
     it "keeps little of an answer that is #{behaviour}" do
@@ -87,13 +86,13 @@ RSpec.describe Probescope::Otel::Sender do
     end
   end
 
-  it "lets no backend ask for more than five minutes" do
+  it "limits a backend's Retry-After to five minutes" do
     far = (Time.now + 1_000_000).httpdate
     asked = ["7", "0", "99999999999999", far, (Time.now - 100).httpdate, "soon"]
     expect(asked.map { |text| Probescope::Otel::Exporters.seconds(text) }).to eq([7, 0, 300, 300, 0, 0])
   end
 
-  it "keeps the newest figures of each process alone" do
+  it "keeps only the newest figures of each process" do
     queue = Probescope::Otel::FairQueue.new(Float::INFINITY, latest: true, weigh: :sum.to_proc)
     [[1, [3]], [2, [4]], [1, [5, 1]]].each { |process, bundle| queue.push(process, bundle) }
     expect([queue.size, queue.dropped, queue.reason]).to eq([10, 3, "superseded"])

@@ -3,7 +3,7 @@
 require "spec_helper"
 require "support/otlp_server"
 
-# What is sent of a process beside spans, against what the process itself counts.
+# What a bridge sends of a process besides spans, compared with the process's own counts.
 RSpec.describe "probescope otel", :bpf do
   program = <<~'RUBY'
     $stdout.sync = true
@@ -35,8 +35,8 @@ RSpec.describe "probescope otel", :bpf do
   let(:app) { program }
   let(:server) { keep(Support::OtlpServer.new) }
 
-  # Starts both, lets the program work for at least so many seconds of its own statistics, and
-  # returns [rounds, costly, cheap].
+  # Starts both. The program works for at least this many seconds of its statistics. Returns
+  # [rounds, costly, cheap].
   def run(*arguments, env: {})
     process = target(app, env: {"WORK_FILE" => File.join(Support::ROOT, "spec/otel/work.rb"), **env}).ready
     bridge = probescope_start("otel", "-p", process.pid, "--endpoint", server.endpoint, *arguments, env: env)
@@ -56,7 +56,7 @@ RSpec.describe "probescope otel", :bpf do
 
   def attributes(item) = Support::OtlpServer.attributes(item.attributes)
 
-  # {name => {attributes => value}} as of the last export.
+  # Returns {name => {attributes => value}} in the last export.
   def metrics
     server.metrics.to_h do |_, metric|
       data = metric.public_send(metric.data)
@@ -64,7 +64,7 @@ RSpec.describe "probescope otel", :bpf do
     end
   end
 
-  # {name => [unit, what it is]}
+  # Returns {name => [unit, kind]}.
   def kinds
     server.metrics.to_h do |_, metric|
       sum = metric.sum
@@ -86,7 +86,7 @@ RSpec.describe "probescope otel", :bpf do
       .to be_within(60_000_000_000).of(Time.now.to_i * 1_000_000_000)
   end
 
-  it "sends all of them, with messages, when it is told to" do
+  it "sends all exceptions with their messages if its options say so" do
     run("--exceptions", "all", "--messages")
     messages = server.records.map do |_, record|
       attributes(record).values_at("exception.type", "exception.message")
@@ -94,7 +94,7 @@ RSpec.describe "probescope otel", :bpf do
     expect(messages.uniq).to contain_exactly(["Costly", /\Asecret of \d+\z/], %w[Cheap secret])
   end
 
-  it "sends figures that are the process's own" do
+  it "sends the process's own figures" do
     rounds, costly, cheap = run("--exceptions", "none", "--metrics",
                                 env: {"OTEL_METRIC_EXPORT_INTERVAL" => "1000"})
     found = metrics
@@ -157,9 +157,9 @@ RSpec.describe "probescope otel", :bpf do
     expect(rest.keys.first.keys).to contain_exactly("otel.metric.overflow", "probescope.process")
   end
 
-  # GIVEN names that would paint a terminal or break a page, THEN they arrive with those characters
+  # GIVEN names with control characters or markup, THEN the names arrive with these characters
   # escaped.
-  it "names the process as it names itself, and sends nothing that is not plain text" do
+  it "sends the process's own service name, and only plain text" do
     run("--exceptions", "all", env: {"HOSTILE" => "1"})
     resource = server.records.first.first
     expect(resource)
@@ -172,7 +172,7 @@ RSpec.describe "probescope otel", :bpf do
     expect(names.join).not_to match(/[[:cntrl:]\u202e]/)
   end
 
-  it "takes no service name with control characters" do
+  it "refuses a service name with control characters" do
     result = probescope("otel", "-p", "1", "--service-name", "shop\e[31m")
     expect(result.err).to match(/service name.*control/)
     expect(result.status.exitstatus).to eq(2)

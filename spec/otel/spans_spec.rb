@@ -13,7 +13,7 @@ RSpec.describe Probescope::Otel::Spans do
 
   event = Probescope::Otel::Lines::SLOW.event
 
-  # Of a call whose event came at `at`; ms. span: the application's current one.
+  # A call whose event came at `at`; times in ms. span: the application's current span.
   define_method(:node) do |id, at, elapsed, span, *callees, flags: "01"|
     one = event.new
     {span_id: id, at: at * 1_000_000, elapsed: elapsed * 1_000_000, self: 0, function: 1, outcome: 0,
@@ -21,7 +21,7 @@ RSpec.describe Probescope::Otel::Spans do
     Probescope::Otel::Assembly::Node.new(one, callees)
   end
 
-  # {id => [id of the parent, start, end]}, in ms.
+  # Returns {id => [id of the parent, start, end]}, in ms.
   def made(tree)
     spans.of(tree, {}, 0).to_h do |span|
       [span.span_id.unpack1("Q>"),
@@ -29,12 +29,12 @@ RSpec.describe Probescope::Otel::Spans do
     end
   end
 
-  it "puts a call whose event was late around those that it made" do
+  it "starts a call before its callees, even if its event was late" do
     tree = node(1, 130, 100, 7, node(2, 60, 50, 7, node(3, 40, 38, 7)))
     expect(made(tree)).to eq(1 => [7, 2, 102], 2 => [1, 2, 52], 3 => [2, 2, 40])
   end
 
-  it "makes no child of a caller with another current span, nor in a trace that is not sampled" do
+  it "gives a caller no child with another current span, and none in a trace that is not sampled" do
     tree = node(1, 100, 100, 7, node(2, 60, 50, 8), node(3, 80, 10, 8, node(4, 80, 5, 7), flags: "00"))
     expect(made(tree)).to eq(1 => [7, 0, 100], 2 => [8, 10, 60], 4 => [7, 75, 80])
     expect(spans.unsampled).to eq(1)

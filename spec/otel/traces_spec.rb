@@ -4,12 +4,12 @@ require "spec_helper"
 require "support/jaeger"
 require "ruby/support/opentelemetry"
 
-# Applications that send their own spans to Jaeger, and the bridge beside them.
+# Applications send their own spans to Jaeger, and a bridge traces them at the same time.
 RSpec.describe "probescope otel", :bpf, :jaeger do
   before(:context) { Support::Jaeger.require! { |reason| skip reason } }
 
-  # Each of its threads makes requests of its own: a span of the application, and calls in it that
-  # have the same number.
+  # Each thread makes its own requests: a span of the application, and calls in it whose names have
+  # the span's number.
   app = <<~RUBY
     require "opentelemetry-sdk"
     require "opentelemetry/exporter/otlp"
@@ -48,8 +48,8 @@ RSpec.describe "probescope otel", :bpf, :jaeger do
     child
   end
 
-  # GIVEN 8 threads with requests of their own, WHEN the bridge is attached, THEN each slow call is
-  # a child of the call that made it or of the span around it, and never of another request's.
+  # GIVEN 8 threads with their own requests, WHEN the bridge is attached, THEN each slow call is a
+  # child of its caller or of the enclosing span, and never of another request's.
   it "puts each slow call of 8 threads below its own request" do
     jaeger = keep(Support::Jaeger.new)
     env = {"OTEL_EXPORTER_OTLP_ENDPOINT" => jaeger.endpoint, "OTEL_SERVICE_NAME" => "shop"}

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# ActiveJob by itself, in one process: jobs that run at once, also within a request, and on threads
-# of its own. Says what it has told its own subscribers of, and what each job has raised.
+# ActiveJob alone, in one process: jobs that run at once, within a request, and on its own threads.
+# Prints the events of its own subscribers, and the exceptions of each job.
 require "bundler/setup"
 $LOAD_PATH.unshift(File.expand_path("../../lib", __dir__))
 require "probescope/auto"
@@ -24,7 +24,7 @@ end
 ::ActiveJob::Base.logger = nil
 ::ActiveJob::Base.include Probescope::ActiveJob
 
-# Subscribers hear of failures that retry_on handles as well: by another event.
+# Subscribers get another event for failures that retry_on handles.
 ActiveSupport::Notifications.subscribe(/\A(perform|enqueue_retry|discard)\.active_job\z/) do |event|
   failed = event.name.start_with?("perform") ? !event.payload[:exception].nil? : true
   change = event.name.start_with?("perform") ? 1 : 0
@@ -68,9 +68,9 @@ desk = Probescope::Rack.new(lambda do |_|
 end)
 
 $stdout.sync = true
-$stderr.reopen(File::NULL) # concurrent-ruby tells of jobs that fail
+$stderr.reopen(File::NULL) # concurrent-ruby prints failed jobs
 puts "ready"
-nil until $stdin.wait_readable(0.01) # hooks come in when something runs
+nil until $stdin.wait_readable(0.01) # hooks come in while Ruby runs
 12.times do |i|
   Report.perform_later(i)
   Fails.perform_later

@@ -1,10 +1,10 @@
-"""Tasks of Celery, which count by themselves in Redis what becomes of each try, and what it raises:
+"""Celery tasks that count each try, its outcome and its exceptions in Redis:
 
     celery -A shop worker    runs them
-    python shop.py           asks for them, waits until all are over, and says what was counted, and
-                             what Celery has
+    python shop.py           starts them, waits for their end, and prints these counts and
+                             Celery's
 
-REDIS_URL says where.
+REDIS_URL is the address of Redis.
 """
 
 import json
@@ -28,7 +28,7 @@ counted = redis.Redis.from_url(URL)
 
 
 class Try:
-    """Counts one, and raises and handles so often in it."""
+    """Counts a try, and raises and handles this many exceptions in it."""
 
     def __init__(self, task, raises=0):
         self.name = task.name

@@ -1,15 +1,15 @@
 # frozen_string_literal: true
 
-# Jobs of Sidekiq, some of them ActiveJob's, which count by themselves in Redis what becomes of each
-# try, and what it raises:
+# Jobs of Sidekiq, some of them ActiveJob's, which count each try, its outcome and its exceptions in
+# Redis:
 #
 #   sidekiq -r ./shop.rb     runs them
-#   ruby shop.rb enqueue     asks for them
-#   ruby shop.rb settle      lets those go on at once that wait for their next try, until all are
-#                            over
-#   ruby shop.rb tell        says what was counted, and what Sidekiq has
+#   ruby shop.rb enqueue     enqueues them
+#   ruby shop.rb settle      runs jobs that wait for their next try at once, until all have
+#                            ended
+#   ruby shop.rb tell        prints these counts, and Sidekiq's
 #
-# REDIS_URL says where.
+# REDIS_URL is the address of Redis.
 require "bundler/setup"
 $LOAD_PATH.unshift(File.expand_path("../../lib", __dir__))
 require "probescope/auto"
@@ -20,7 +20,7 @@ require "sidekiq/api"
 require "sidekiq/rails" # its ActiveJob::Wrapper
 
 module Shop
-  # Counts a try, and raises and rescues so often in it.
+  # Counts a try, and raises and rescues this many exceptions in it.
   def self.try(job, raises = 0)
     status = 500
     raises.times { refuse }
@@ -65,7 +65,7 @@ class Receipt
   def perform = Shop.try(self, 3)
 end
 
-# Is tried twice, and then dead.
+# Is tried twice and then dead.
 class Fails
   include ::Sidekiq::Job
   sidekiq_options retry: 1
@@ -78,7 +78,7 @@ class Dead
   def perform = Shop.try(self) { raise KeyError }
 end
 
-# Succeeds when it is tried for the third time, which ActiveJob keeps to itself.
+# Succeeds at its third try. Only ActiveJob sees the failures.
 class Mailer < ::ActiveJob::Base
   queue_as :mails
   retry_on KeyError, wait: 0, attempts: 3
@@ -92,7 +92,7 @@ end
 
 TIMES = 12
 
-# So many tries that are known of have ended.
+# Returns the number of counted tries that have ended.
 def tried = ::Sidekiq.redis { |redis| redis.hvals("tries") }.sum(&:to_i)
 
 case ARGV.first

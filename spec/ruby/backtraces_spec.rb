@@ -8,15 +8,15 @@ RSpec.describe "backtraces that become strings", :bpf do
   stats = { exception__stats: %i[type line raised string_cost asked_file asked_line] }
   both = %w[backtrace__done exception__stats]
 
-  # A program that does the same before anybody listens, while the C attacher does, and after it:
-  # its three reports.
+  # Starts a program that does the same work three times: before the attacher in C attaches, while
+  # it is attached, and afterwards. Returns the three reports.
   def thrice(source, probes)
     target, directory = program(<<~RUBY)
       #{source}
       %i[attached detached never].each do |until_then|
         Gate.on(*%i[#{probes.join(" ")}]) if until_then == :detached
         Gate.off(*%i[#{probes.join(" ")}]) if until_then == :never
-        # The same line each time, for it is in the backtraces.
+        # Each turn is on the same line, which its backtraces contain.
         $stdout.write("turn " + JSON.generate(all: everything) + "\\n")
         $stdout.flush
         Gate.open(until_then)
@@ -37,7 +37,7 @@ RSpec.describe "backtraces that become strings", :bpf do
     turns.call
   end
 
-  it "are told once each: what was called, who asked, and where the exception was raised" do
+  it "are reported once each, with the method called, its caller, and the place of the raise" do
     run = trace(<<~RUBY, done.merge(stats))
       eval <<~LIBRARY, TOPLEVEL_BINDING, "/app/vendor/library.rb", 1
         class Library
@@ -79,18 +79,18 @@ RSpec.describe "backtraces that become strings", :bpf do
       4.times { shop.where }
       Kernel.caller(0)
       5.times { shop.places }
-      # Nothing of these becomes strings.
+      # None of these becomes strings.
       shop.shows(Failure.new("never raised"))
       set = Failure.new("set")
       set.set_backtrace(["a:1"])
       shop.asks(set)
       shop.fail_at(4).backtrace_locations
       begin; raise Failure, "z", []; rescue Failure => e; e.backtrace; end
-      # Raised long before it is asked: many others were raised since.
+      # Many other exceptions were raised after this one.
       old = shop.fail_at(6)
       100.times { (raise KeyError, "other") rescue 1 }
       shop.asks(old)
-      # The whole chain is shown, once.
+      # The whole chain is shown once.
       shop.shows(shop.chained(shop.fail_at(2)))
       Gate.done depth: shop.fail_at(10).backtrace.size
     RUBY
@@ -111,7 +111,7 @@ RSpec.describe "backtraces that become strings", :bpf do
     expect(told.map { |event| event[:elapsed] }).to all(be_positive)
     expect(told.map { |event| event[:file] }).to all(end_with("app.rb"))
     expect(told.select { |event| event[:line] == 15 }.map { |event| event[:depth] }).to eq([depth, depth - 4])
-    # What exceptions cost is charged to where they were raised first, and to nobody else.
+    # The cost of strings is charged only to the place where the exception was first raised.
     rows = run.totals(:exception__stats, %i[type line])
     charged = told.reject { |event| event[:type].empty? }
                   .group_by { |event| event.values_at(:type, :raise_line) }
@@ -124,7 +124,7 @@ RSpec.describe "backtraces that become strings", :bpf do
     expect(last).to include(asked_line: 54, asked_file: end_with("app.rb"))
   end
 
-  it "cost what the program itself measures around them" do
+  it "have the cost that the program itself measures around them" do
     run = trace(<<~RUBY, done.merge(stats))
       class Deep < StandardError; end
       def now = Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)
@@ -152,15 +152,15 @@ RSpec.describe "backtraces that become strings", :bpf do
     %i[backtrace full_message].each do |kind|
       pairs = told[kind].zip(run.report[kind].flatten)
       expect(pairs.size).to eq(200)
-      # The program's clock also runs while the probe fires: it tells more, and not much more in
-      # most cases.
+      # The program's clock also runs while the probe fires, so it measures more. In most cases it
+      # is not much more.
       expect(pairs).to all(satisfy { |measured, truth| measured < truth })
       shares = pairs.map { |measured, truth| measured.fdiv(truth) }.sort
       expect(shares[shares.size / 2]).to be > 0.5
     end
   end
 
-  it "go out without an exception in the application that has taken one of them out itself" do
+  it "are unhooked without an exception in an application that has removed a hooked method itself" do
     run = start(<<~RUBY, done)
       Gate.on :backtrace__done
       callers = Object.ancestors.find { |one| one != Kernel && one.private_method_defined?(:caller, false) }
@@ -179,7 +179,7 @@ RSpec.describe "backtraces that become strings", :bpf do
     expect(run.target.err).to be_empty
   end
 
-  it "leave every form of caller as it is" do
+  it "keep the result of every form of caller" do
     before, during, after = thrice(<<~'RUBY', both)
       class Duck
         def to_int = 2
@@ -210,7 +210,7 @@ RSpec.describe "backtraces that become strings", :bpf do
       def tried
         shown(yield)
       rescue Exception => e
-        # Ruby 3.4 names the module of a method, and ours is not the original.
+        # Ruby 3.4 names the module of a method, and the hook's module is not the original's.
         [e.class, e.message, e.backtrace.size, e.backtrace.first[/\A.*:\d+:in/],
          e.backtrace.first[/\w+'\z/], e.backtrace[1..3]]
       end
@@ -239,7 +239,7 @@ RSpec.describe "backtraces that become strings", :bpf do
     expect(after).to eq(before)
   end
 
-  it "leave an application alone that has its own idea of them" do
+  it "do not disturb an application that overrides these methods" do
     before, during, after = thrice(<<~'RUBY', both)
       class Own < StandardError
         def backtrace = ["own:1"]
@@ -268,7 +268,7 @@ RSpec.describe "backtraces that become strings", :bpf do
       def tried
         yield.inspect.gsub(/0x\h+/, "")
       rescue Exception => e
-        # One that leaves full_message also left ours, on the same line.
+        # An exception that left full_message also left the hook's, on the same line.
         lines = Array(e.backtrace).map { |line| line.to_s.sub(/in .*full_message'\z/, "full_message") }
         [e.class, e.message, lines.uniq.size].inspect.gsub(/0x\h+/, "")
       end
@@ -312,7 +312,7 @@ RSpec.describe "backtraces that become strings", :bpf do
     expect(after).to eq(before)
   end
 
-  it "are counted by modules that are not there before, and empty after" do
+  it "are counted by modules that do not exist before the attach, and are empty afterwards" do
     before, during, after = thrice(<<~'RUBY', both)
       WHERE = [[Exception, :backtrace], [Exception, :full_message],
                [Object, :caller], [Object, :caller_locations]].freeze
@@ -329,7 +329,7 @@ RSpec.describe "backtraces that become strings", :bpf do
     expect(after).to eq([[1, 1, 1], [false] * 4, true])
   end
 
-  it "work on when the methods are redefined, and when they are taken out while they run" do
+  it "continue when the methods are redefined, or removed while they run" do
     target, = program(<<~'RUBY')
       class Waits < StandardError; end
       def failed(type = Waits) = (raise type, "x") rescue $!
@@ -358,7 +358,7 @@ RSpec.describe "backtraces that become strings", :bpf do
     tracer.finish
     report = JSON.parse(target.await_line(/\Areport (.*)/)[1])
     expect(report).to eq("result" => true, "other" => 2)
-    # What the application has now is its own: it is left alone, and the process says so.
+    # The application now has methods of its own. Probescope does not hook them, and reports it.
     again = attacher(target, *both)
     again.attached
     await("its answer") { target.info.state("backtrace__done") == :degraded }
@@ -366,10 +366,10 @@ RSpec.describe "backtraces that become strings", :bpf do
     expect(target.err).to be_empty
   end
 
-  it "are asked for by Ractors as well, which are not counted" do
+  it "are also requested by Ractors, and not counted there" do
     run = trace(<<~'RUBY', done, options: ["-W0"])
       Gate.on :backtrace__done
-      Gate.flushed(1) # the kernel tells us of a tracer a moment before it runs the tracer's program
+      Gate.flushed(1) # the kernel shows a tracer a moment before it runs the tracer's program
       ractor = Ractor.new do
         [caller(0).size.positive?,
          (raise(IOError, "r") rescue [$!.backtrace.size, $!.full_message(highlight: false)[/IOError/]])]
@@ -379,7 +379,7 @@ RSpec.describe "backtraces that become strings", :bpf do
       Gate.done answer: answer
     RUBY
     expect(run.report[:answer]).to eq([true, [1, "IOError"]])
-    # Ractor.new itself asks for its place on the main one.
+    # Ractor.new itself calls caller_locations in the main Ractor.
     expect(run.events(:backtrace__done).map { |event| event[:kind] } - ["caller_locations"]).to eq(["caller"])
     expect(run.target.err).to be_empty
   end

@@ -30,7 +30,7 @@ RSpec.describe "exception probes", :bpf do
     end.uniq).to eq([File.join(run.directory, "app.rb")]).or include(end_with("app.rb"))
   end
 
-  it "tell the depth of the backtrace exactly, from one frame to thousands" do
+  it "give the exact depth of the backtrace, from one frame to thousands" do
     run = trace(<<~RUBY, raises)
       def sink(n) = n.zero? ? raise(IOError, "x") : sink(n - 1)
       Gate.on :exception__raise
@@ -40,14 +40,14 @@ RSpec.describe "exception probes", :bpf do
     RUBY
     seen = run.events(:exception__raise).select { |event| event[:type] == "IOError" }
     seen = seen.map { |event| event[:depth] }
-    # malloc rounds sizes up, so that on Ruby 3.3 and later a depth is known to within a frame.
+    # malloc rounds sizes up, so on Ruby 3.3 and later a depth is exact to one frame.
     slack = RUBY_VERSION < "3.3" ? 0 : 1
     expect(seen.size).to eq(run.report[:depths].size)
     expect(seen.zip(run.report[:depths])).to all(satisfy("within #{slack}") { |a, b| (a - b).abs <= slack })
   end
 
-  it "fire again for a raise of the same exception, and charge no capture to it " \
-     "or to an explicit backtrace" do
+  it "fire again when the same exception is raised again, with no capture cost for it or for an " \
+     "explicit backtrace" do
     run = trace(<<~RUBY, raises.merge(stats))
       def first = raise(KeyError, "x")
       def second
@@ -126,7 +126,7 @@ RSpec.describe "exception probes", :bpf do
     expect(run.totals(:exception__stats)["RuntimeError"][:raised]).to eq(205)
   end
 
-  it "give the nearest place in the application's code when a library raised" do
+  it "give the nearest line of the application when a library raised" do
     run = trace(<<~RUBY, detail)
       require "optparse"
       class Shop
@@ -141,10 +141,10 @@ RSpec.describe "exception probes", :bpf do
     expect(raised).to all(include(app_line: 3, app_file: end_with("app.rb")))
   end
 
-  # The method that raised goes with its object, before the rescue: what was known of its frame says
-  # nothing any more. The C stack is deep at the raise, so that no address is left on it at the
+  # The raising method and its object are collected before the rescue, so its frame's data is
+  # invalid. The raise has a deep C stack, so no address of the method remains on the stack at the
   # collection.
-  it "know nothing of a method that was collected on the way to the rescue" do
+  it "report no method if it was collected between raise and rescue" do
     target, = program(<<~RUBY)
       class Declined < StandardError; end
       def handle
@@ -169,7 +169,7 @@ RSpec.describe "exception probes", :bpf do
   end
 
   if RUBY_VERSION >= "3.3"
-    it "tell who rescued, how long after the raise and how many frames up" do
+    it "give the rescuing method, the time since the raise, and the number of frames in between" do
       fields = { exception__rescue: %i[type line elapsed unwound function raise_line] }
       run = trace(<<~RUBY, fields.merge(exception__stats: %i[type line raised rescued rescue_line]))
         def sink(n) = n.zero? ? raise(IOError) : sink(n - 1)
@@ -190,25 +190,25 @@ RSpec.describe "exception probes", :bpf do
       expect(row).to include(raised: 3, rescued: 3, rescue_line: 5)
     end
   else
-    it "say of exception__rescue that this Ruby does not tell" do
+    it "say that this Ruby has no events for exception__rescue" do
       target, = program("Gate.done")
       expect(target.info.probes["exception__rescue"]).to include(state: :unsupported, reason: /3\.3/)
     end
   end
 
-  # The hooks that measure are in for a while around few raises. Those that they miss cost what
-  # frames cost when the library was loaded.
+  # When raises are rare, the measuring hooks come in only for a while. A raise that they miss is
+  # charged by the cost of frames that was measured when the library was loaded.
   it "charge raises that are too rare to be measured" do
     run = trace(<<~RUBY, { exception__stats: %i[type raised backtrace_cost] })
       class Rare < StandardError; end
       def clock = Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID, :nanosecond)
       def deep(n, &block) = n.zero? ? yield : deep(n - 1, &block)
       def ns(*how) = Array.new(50) { a = clock; begin; raise(*how); rescue StandardError; end; clock - a }.min
-      # The first ones of a process take a third of the time of all that follow, on some machines.
+      # On some machines the first raises of a process take a third of the time of later ones.
       truth = Array.new(9) { deep(500) { ns(RuntimeError, "") - ns(RuntimeError, "", []) } }.sort[4]
       Gate.on :exception__stats
       before = clock
-      nil while clock < before + 500_000_000 # what is in at first has gone by then
+      nil while clock < before + 500_000_000 # the first hooks are out by then
       10.times do
         deep(500) { raise Rare } rescue nil
         sleep 0.2
@@ -220,7 +220,7 @@ RSpec.describe "exception probes", :bpf do
       .to include(raised: 10, backtrace_cost: be_between(truth / 4, truth * 4))
   end
 
-  # A VM that sleeps takes no hook out, and none costs it anything: the first raise is measured.
+  # A sleeping VM takes no hook out, and no hook costs it anything, so the first raise is measured.
   it "measure what backtraces cost in a program that slept before" do
     run = trace(<<~RUBY, { exception__stats: %i[type raised backtrace_cost] })
       class Rare < StandardError; end
@@ -236,21 +236,21 @@ RSpec.describe "exception probes", :bpf do
     expect(run.totals(:exception__stats)["Rare"]).to include(raised: 10, backtrace_cost: be_positive)
   end
 
-  # The truth is a difference on CPU clocks: raises with their backtrace minus raises with an empty
-  # one. Before any tracer comes the least of rounds that are too short for a collection is the
-  # capture alone: the figure is not below that. While the tracer counts, the mean of long rounds
-  # has all that the machine makes of a raise then, and all that collections cost, of which freeing
-  # the backtraces belongs to them (docs/decisions/006) and marking does not. Beside other programs
-  # that mean is two to three times the least: caches are cold and a core is shared. The figure is a
-  # quarter above it: one raise in 64 is measured, in code that is colder than a loop that does
-  # nothing but raise. The story's spec holds the figure of a whole program to 15 %.
-  it "estimate the cost of backtraces as differential runs do, with and without collections" do
+  # The truth is a difference of CPU clocks: raises with their backtrace minus raises with an empty
+  # one. Before the attach, the rounds are too short for a collection. Their minimum is the capture
+  # alone, which is the lower bound of the figure. While the tracer counts, the mean of long rounds
+  # contains every effect of the machine on a raise, and the cost of collections. Of that cost,
+  # freeing the backtraces belongs to the raises (docs/decisions/006) and marking does not. Beside
+  # other programs the mean is two to three times the minimum, because caches are cold and a core is
+  # shared. The figure is a quarter above the minimum: one raise in 64 is measured, and its code is
+  # colder than in a loop of raises. The story's spec holds a whole program's figure to 15 %.
+  it "estimate the cost of backtraces like differential runs, with and without collections" do
     attempts do
       run = start(<<~RUBY, { exception__stats: %i[type raised backtrace_cost depth_sum] }, once: /\Auntraced/)
         EMPTY = [].freeze
         DEPTHS = [60, 120, 300].freeze
         def cpu = Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID, :nanosecond)
-        # ns for one raise on top of n frames.
+        # Returns ns for one raise on top of n frames.
         def deep(n, how, times) = n.zero? ? send(how, times) : deep(n - 1, how, times)
         DEPTHS.each do |n|
           { full: "", bare: ", EMPTY" }.each do |how, backtrace|
@@ -268,7 +268,7 @@ RSpec.describe "exception probes", :bpf do
             METHOD
           end
         end
-        # Both take turns.
+        # Runs both kinds in turns.
         def turns(n, rounds, times)
           Array.new(rounds) { %i[full bare].map { |how| deep(n, :"\#{how}_\#{n}", times) } }
         end
@@ -288,7 +288,7 @@ RSpec.describe "exception probes", :bpf do
         row[:backtrace_cost].fdiv(row[:raised] / 2)
       end
       least, mean = run.report[:truth].values.transpose.map(&:sum)
-      # One depth by itself varies by more from process to process than all of them together.
+      # The figure of one depth varies more between processes than the sum of all depths.
       truth = run.report[:truth].values.map { |pair| pair.map(&:round) }
       expect(costs.sum).to be_between(least * 0.7, mean * 1.6), "#{costs.map(&:round)} ns, truly #{truth}"
       expect(costs).to eq(costs.sort)

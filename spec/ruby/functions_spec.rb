@@ -8,10 +8,10 @@ RSpec.describe "function probes", :bpf do
   pairs = { function__entry: %i[function depth context_id],
             function__return: %i[function depth context_id elapsed self outcome] }
 
-  # {"Shop#pay" => 10} of the rows.
+  # Returns the calls of each row: {"Shop#pay" => 10}.
   def calls(run) = run.totals(:function__stats).transform_values { |row| row[:calls] }
 
-  # What leaves a run's entries and returns that do not belong together; [] when each entry has its
+  # Returns a run's entries and returns that do not match. The result is [] when each entry has its
   # return.
   def unpaired(run)
     stacks = Hash.new { |hash, id| hash[id] = [] }
@@ -24,9 +24,9 @@ RSpec.describe "function probes", :bpf do
     end + stacks.values.flatten(1)
   end
 
-  # Ruby 3.1 crashed at the detach when two TracePoints were on one body; later ones counted each
+  # Ruby 3.1 crashed at the detach when two TracePoints were on one body. Later Rubies counted each
   # call twice.
-  it "count one define_method body that is the method of several classes once, and leave it whole" do
+  it "count one define_method body that is the method of several classes once, and do not change it" do
     run = trace(<<~RUBY, stats)
       class Desk; define_method(:serve) { 1 }; end
       Counter = Desk.dup
@@ -48,9 +48,9 @@ RSpec.describe "function probes", :bpf do
     expect(run.target).to be_alive
   end
 
-  # The exit takes its row from the call on top, and the entry remembers the last class.
-  it "count one body that several classes have for the class of each call, nested, raising " \
-     "and left without an exit" do
+  # The exit takes its row from the call on top of the stack, and the entry caches the last class.
+  it "count one body of several classes for the class of each call, nested, raising and without an " \
+     "exit event" do
     run = trace(<<~RUBY, { function__stats: %i[function calls raised] })
       class Desk
         def serve(other = nil, &block)
@@ -79,10 +79,11 @@ RSpec.describe "function probes", :bpf do
       .to eq("Desk#serve" => 30, "Counter#serve" => 33, "Window#serve" => 0)
   end
 
-  # A hook on a body of define_method covers what is defined in that body as well, and so does a
-  # hook on what the body stands in.
+  # A hook on a body of define_method also covers methods defined in that body. So does a hook on
+  # the code around the body.
   describe "of methods that bodies of define_method define" do
-    # The same twice: the walk comes to the outer body first, and to the inner one.
+    # The classes come in both orders: the walk reaches either the outer body or the inner one
+    # first.
     nested = ->(outer, inner) { <<~RUBY }
       #{outer}.define_method(:level1) do
         #{inner}.define_method(:level2) do
@@ -167,7 +168,7 @@ RSpec.describe "function probes", :bpf do
       Gate.on :function__stats, :line
       require loaded if mode == "late"
       eval File.read(loaded), TOPLEVEL_BINDING, loaded, 1 if mode == "evaluated"
-      Gate.flushed # bodies of define_method follow when loading has paused
+      Gate.flushed # bodies of define_method get hooks after a pause in loading
       HITS.clear
       work.call
       Gate.done HITS
@@ -177,11 +178,11 @@ RSpec.describe "function probes", :bpf do
       "called" => "are called before",
       "late" => "are loaded while a tracer listens",
       "evaluated" => "are evaluated while a tracer listens" }.each do |mode, name|
-      it "count each call and tell each line once, where these #{name}" do
+      it "count each call and report each line once, when these #{name}" do
         run = trace(source, stats.merge(line: %i[function line]), args: [mode])
         hits = run.report.transform_keys(&:to_s)
         expect(calls(run)).to include(hits)
-        # Of each, the line on which it counts itself.
+        # Selects for each method the line on which it counts itself.
         on = text.lines.each_index.select { |i| text.lines[i].include?("hit ") }.map { |i| i + 1 }
         lines = run.events(:line).select { |event| on.include?(event[:line]) }
         functions = lines.map { |event| event[:function] } - ["Object#hit"]
@@ -245,7 +246,7 @@ RSpec.describe "function probes", :bpf do
     expect(run.target.err).to be_empty
   end
 
-  it "stay exact over a second of work that threads share" do
+  it "count exactly over a second of work on several threads" do
     run = trace(<<~RUBY, stats)
       class Work
         def outer(record) = 10.times { inner(record) }.then { record[:outer] += 1 }
@@ -334,7 +335,7 @@ RSpec.describe "function probes", :bpf do
                               "Risk#tidy" => [10, 10], "Risk#finds" => [10, 0])
   end
 
-  it "tell how a method with clauses of its own was left, by the line on which it was" do
+  it "give the line on which a method with its own clauses was left" do
     run = trace(<<~RUBY, stats)
       class Clauses
         def fails
@@ -399,7 +400,7 @@ RSpec.describe "function probes", :bpf do
     )
   end
 
-  it "count a call once that retries from its beginning" do
+  it "count a call once that retries from its begin" do
     run = trace(<<~RUBY, stats)
       class Retrying
         def whole(tries = [0])
@@ -417,7 +418,7 @@ RSpec.describe "function probes", :bpf do
     expect(calls(run)).to eq("Retrying#whole" => 10, "Retrying#fails" => 50, "Retrying#recursive" => 40)
   end
 
-  it "give elapsed that is self plus what the traced callees took, and tell depth and context" do
+  it "give an elapsed time that is self plus the traced callees, and the depth and the context" do
     run = trace(<<~RUBY, pairs)
       class Tree
         def root = 3.times { branch }
@@ -434,7 +435,7 @@ RSpec.describe "function probes", :bpf do
     returns.group_by { |event| event[:context_id] }.each_value do |events|
       root = events.find { |event| event[:function] == "Tree#root" }
       branches = events.select { |event| event[:function] == "Tree#branch" }
-      # Each figure is rounded down from ticks by itself.
+      # Each figure is rounded down from ticks separately.
       expect(root[:self] + branches.sum { |event| event[:elapsed] }).to be_within(10).of(root[:elapsed])
       depths = events.to_h { |event| event.values_at(:function, :depth) }
       expect(depths).to eq("Tree#root" => 0, "Tree#branch" => 1, "Tree#leaf" => 2)
@@ -443,7 +444,7 @@ RSpec.describe "function probes", :bpf do
     expect(unpaired(run)).to eq([])
   end
 
-  it "keep the stacks of fibers and Enumerators apart, also of those that are left half-way" do
+  it "separate the stacks of fibers and Enumerators, also of those that are never finished" do
     run = trace(<<~RUBY, pairs.merge(stats))
       class Source
         def each
@@ -473,12 +474,12 @@ RSpec.describe "function probes", :bpf do
     expect(totals).to include("Source#item" => 20 + 10 + 1 + 2 + 200 + 20,
                               "Source#waits" => 10, "Source#each" => 1)
     unfinished = unpaired(run)
-    expect(unfinished).to all(be_an(Array)) # entries without a return, and not one return out of order
+    expect(unfinished).to all(be_an(Array)) # entries may lack a return, but no return is out of order
     expect(unfinished.map(&:first).tally).to eq("Source#waits" => 10 + 200, "Source#each" => 1)
     expect(run.events(:function__entry).last).to include(function: "Source#item", depth: 0)
   end
 
-  it "find their place again after a SystemStackError, which leaves methods without a word" do
+  it "recover their depth after a SystemStackError, for which Ruby sends no return events" do
     run = start(<<~RUBY, stats)
       class Deep
         def endless = endless
@@ -493,14 +494,14 @@ RSpec.describe "function probes", :bpf do
       Deep.new.after
       Gate.done
     RUBY
-    # From here on only: 50,000 entries would fill the tracer's buffer.
+    # The tracer starts here because 50,000 entries would fill its buffer.
     run.target.await_line(/\Adeep$/, within: 60)
     entries = tracer(Tracing.text(function__entry: %i[function depth]), pid: run.target.pid)
     expect(calls(run.finish)).to include("Deep#guarded" => 5, "Deep#after" => 6)
     expect(entries.finish).to include("function__entry\tDeep#after\t0\n")
   end
 
-  it "survive threads that are killed and exceptions from other threads in mid call" do
+  it "continue after threads are killed or get exceptions from other threads in mid-call" do
     run = trace(<<~RUBY, stats)
       class Victim
         def work = loop { step }
@@ -524,7 +525,7 @@ RSpec.describe "function probes", :bpf do
     expect(totals["Victim#work"][:calls]).to eq(totals["Victim#tidy"][:calls])
   end
 
-  it "follow a method that is defined anew while it is running" do
+  it "count a method that is redefined while it runs" do
     run = trace(<<~RUBY, stats)
       $VERBOSE = nil
       class Changing
@@ -542,8 +543,8 @@ RSpec.describe "function probes", :bpf do
     expect(calls(run)).to eq("Changing#go" => 1 + 5 + 1)
   end
 
-  it "ignore the returns of calls that were under way at the attach, and give no row " \
-     "for calls open at the detach" do
+  it "ignore the returns of calls that began before the attach, and give no row for calls open at " \
+     "the detach" do
     run = start(<<~RUBY, pairs)
       class Long
         def outer = inner
@@ -604,7 +605,7 @@ RSpec.describe "function probes", :bpf do
       expect(calls(run)).to include("Order#total" => 5, "OptionParser#initialize" => 5)
     end
 
-    it "changes at run time, also while a tracer listens" do
+    it "changes at run time, also under a tracer" do
       run = trace(<<~RUBY, stats)
         #{source}
         Gate.on :function__stats
@@ -620,8 +621,9 @@ RSpec.describe "function probes", :bpf do
       expect(calls(run)).to include("Order#total" => 5, "Cart#total" => 10)
     end
 
-    # Middleware that is made late, and each hook of a job library, installs again.
-    it "stays where it is, with all hooks, when the library is installed again" do
+    # A middleware that is created late installs the library again, and so does each hook of a job
+    # library.
+    it "does not change, and keeps all hooks, when the library is installed again" do
       run = trace(<<~RUBY, {function__entry: %i[function]})
         def work = sleep(0.002)
         Gate.on :function__entry
@@ -632,13 +634,13 @@ RSpec.describe "function probes", :bpf do
       expect(functions.tally).to include("Object#work" => 40)
     end
 
-    it "refuses what is no list of globs" do
+    it "refuses an invalid list of globs" do
       target, = program("begin; Probescope.functions = 3; rescue Probescope::Error => e; puts e.message; end")
       target.wait
       expect(target.out).to match(/wants :own, :all or an Array of globs, not 3/)
     end
 
-    it "reaches files that are loaded while a tracer listens" do
+    it "includes files that are loaded under a tracer" do
       run = start(<<~RUBY, stats)
         Gate.on :function__stats
         directory = File.dirname(__FILE__)
@@ -649,7 +651,7 @@ RSpec.describe "function probes", :bpf do
         load "\#{directory}/loaded.rb"
         eval "class Ev\\n def self.run = 1\\nend", TOPLEVEL_BINDING, "\#{directory}/view.rb", 1
         [Req, Load, Ev].each(&:run)
-        Gate.flushed # define_method bodies follow when loading has paused
+        Gate.flushed # define_method bodies get hooks after a pause in loading
         4.times { Req.new.body }
         Gate.done
       RUBY
@@ -658,7 +660,7 @@ RSpec.describe "function probes", :bpf do
     end
   end
 
-  it "tell file and line of the definition, the file in 62 bytes, shortened from the left" do
+  it "give file and line of the definition, with the file cut from the left to 62 bytes" do
     long = "a" * 90
     run = trace(<<~RUBY, { function__stats: %i[function file line path calls] })
       eval "class Far\\n\\n  def away = 1\\nend", TOPLEVEL_BINDING, "\#{__dir__}/#{long}.rb", 1

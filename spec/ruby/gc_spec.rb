@@ -4,7 +4,7 @@ require_relative "../spec_helper"
 require_relative "support/tracing"
 
 RSpec.describe "garbage collection probes", :bpf do
-  it "pair start and done, tell minor from major, and number collections as GC.count does" do
+  it "pair start and done, distinguish minor from major, and number collections like GC.count" do
     run = trace(<<~RUBY, { gc__start: %i[kind generation], gc__done: %i[kind generation elapsed objects] })
       def litter = 400_000.times { Object.new }
       Gate.on :gc__start, :gc__done

@@ -4,8 +4,8 @@ require_relative "../spec_helper"
 require_relative "support/tracing"
 
 RSpec.describe "names" do
-  # Ever new files raise, allocate and take time, so each attach brings names that no attach before
-  # it has brought. 2,000 of them, however long it takes.
+  # New files raise, allocate and use CPU all the time, so each attach needs names that no earlier
+  # attach needed. Each attach has 2,000 of them, however long that takes.
   let(:source) { <<~RUBY }
     attaches = 0
     traced = -> { Probescope.status[:probes][:exception__stats].first == :on }
@@ -24,15 +24,15 @@ RSpec.describe "names" do
 
   def rss(target) = File.read("/proc/#{target.pid}/status")[/VmRSS:\s+(\d+)/, 1].to_i
 
-  # Memory of the process in KiB, once the hooks are out and all that was taken for names and rows
-  # is given back.
+  # Returns the memory of the process in KiB after the hooks are out and the memory of names and
+  # rows is freed.
   def rss_without_names(target, probes)
     target.await_off(*probes)
     await("less than 4 KiB of memory of the library's") { target.info.header[:memory_used] < 4096 }
     rss(target)
   end
 
-  it "are given back when the last tracer has left: 100 attaches need no more memory than 20", :bpf do
+  it "are freed when the last tracer has left: 100 attaches need no more memory than 20", :bpf do
     target, = program(source, env: { "PROBESCOPE_MEMORY" => "8M" })
     attacher(target, *probes, cycles: 20).finish(within: 120)
     rss = rss_without_names(target, probes)

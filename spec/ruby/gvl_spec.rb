@@ -4,7 +4,7 @@ require_relative "../spec_helper"
 require_relative "support/tracing"
 
 RSpec.describe "gvl__wait", :bpf do
-  # Two threads that want the VM lock all the time, for a known time.
+  # Two threads request the VM lock all the time, for a known time.
   contention = <<~RUBY
     require "etc"
     def now = Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)
@@ -20,7 +20,7 @@ RSpec.describe "gvl__wait", :bpf do
   RUBY
 
   if RUBY_VERSION >= "3.2"
-    it "tells how long each thread waited for the VM lock" do
+    it "measures how long each thread waited for the VM lock" do
       run = trace(<<~RUBY, { gvl__wait: %i[thread_id elapsed] })
         #{contention}
         Gate.on :gvl__wait
@@ -30,13 +30,13 @@ RSpec.describe "gvl__wait", :bpf do
       waits = run.events(:gvl__wait).group_by { |event| event[:thread_id] }
                  .transform_values { |events| events.map { |event| event[:elapsed] } }
       fought = waits.values_at(*run.report[:ids])
-      # While one of the two runs the other one waits.
+      # While one of the two threads runs, the other waits.
       expect(fought.sum(&:sum)).to be_between(run.report[:wall] * 0.7, run.report[:wall] * 1.1)
       expect(waits.values.flatten).to all(be >= 1000)
       expect(run.target.err).to be_empty
     end
 
-    it "comes and goes under contention, and hangs no forked child" do
+    it "attaches and detaches under contention, and no forked child hangs" do
       target, = program(<<~RUBY)
         #{contention}
         threads = Array.new(3) { Thread.new { loop { 200.times { |i| i.to_s }; Thread.pass } } }
@@ -64,7 +64,7 @@ RSpec.describe "gvl__wait", :bpf do
       expect(target.err).to be_empty
     end
   else
-    it "is not served by this Ruby, and says why" do
+    it "is not served by this Ruby, and gives the reason" do
       target, = program("Gate.done")
       target.await_line(/\Areport/)
       expect(target.info.probes.fetch("gvl__wait")).to include(state: :unsupported, reason: /from 3\.2 on/)

@@ -3,13 +3,13 @@
 require_relative "../spec_helper"
 require_relative "support/tracing"
 
-# What the probes leave among the application's objects.
+# The objects that the probes create among the application's objects.
 RSpec.describe "the heap of a traced application", :bpf do
-  # What the program reports with these probes' hooks in.
+  # Returns what the program reports with these probes' hooks in.
   def report(probes, source, options: [])
     on = "Gate.on(#{probes.map { |probe| ":#{probe}" }.join(", ")})"
     target, = program("#{on}\n#{source}", options: options)
-    attacher(target, *probes.map(&:to_s)) # the program may end before it says that it is attached
+    attacher(target, *probes.map(&:to_s)) # the program may end before the attacher reports the attach
     JSON.parse(target.await_line(/\Areport (.*)/, within: 120)[1], symbolize_names: true)
   end
 
@@ -17,7 +17,7 @@ RSpec.describe "the heap of a traced application", :bpf do
                   backtrace__done]
 
   # Ruby's own test_each_object_no_garbage.
-  it "shows ObjectSpace.each_object no Array or Hash that cannot be inspected, while functions are hooked" do
+  it "gives ObjectSpace.each_object no Array or Hash that cannot be inspected, while functions are hooked" do
     seen = report(everything, <<~RUBY)
       Shop = Class.new
       GC.disable
@@ -33,8 +33,8 @@ RSpec.describe "the heap of a traced application", :bpf do
     expect(seen).to eq(seen: [["String"]])
   end
 
-  # Nobody listens. Where there is a YJIT, what is loaded is heard of all the same.
-  it "shows none while nobody listens" do
+  # Without a tracer, the library still has a hook on loaded files if there is a YJIT.
+  it "gives it no such object without a tracer" do
     target, = program(<<~RUBY)
       GC.disable
       20.times { |n| eval("n + \#{n}") }
@@ -47,7 +47,7 @@ RSpec.describe "the heap of a traced application", :bpf do
 
   # Ruby has no write barrier for a TracePoint on a define_method body;
   # GC.verify_internal_consistency aborts where one is missing.
-  it "is consistent when bodies of define_method are hooked, those with two names as well" do
+  it "is consistent when bodies of define_method are hooked, also those with two names" do
     seen = report(%i[function__stats functions__all], <<~RUBY)
       class Shop
         30.times { |n| define_method(:"made\#{n}") { n } }
@@ -69,9 +69,9 @@ RSpec.describe "the heap of a traced application", :bpf do
     expect(seen).to eq(made: 3, also: 3)
   end
 
-  # Such a body is known by Method#hash, which in Ruby 3.1 goes by addresses. With two TracePoints
-  # on it Ruby 3.1 crashes when the second one is disabled. The garbage has the classes made where a
-  # compaction takes them away.
+  # The library finds such a body by Method#hash, which in Ruby 3.1 depends on addresses. With two
+  # TracePoints on a body, Ruby 3.1 crashes when the second one is disabled. The garbage places the
+  # classes where a compaction moves them.
   it "has one hook on a body of define_method, also after a compaction" do
     run = trace(<<~'RUBY', { function__stats: %i[function calls], functions__all: [] })
       garbage = Array.new(50_000) { Object.new }
@@ -84,7 +84,7 @@ RSpec.describe "the heap of a traced application", :bpf do
       GC.compact if GC.respond_to?(:compact)
       changed = before.zip(hashes.call).count { |one, other| one != other }
       eval("class Shop; define_method(:later) { 1 }; end")
-      Gate.flushed # the walk that looks for it begins 0.2 s later
+      Gate.flushed # the walk over new bodies begins 0.2 s later
       shops.each_with_index { |shop, n| shop.new.public_send(:"made#{n}") }
       Gate.done changed: changed
     RUBY
@@ -99,8 +99,8 @@ RSpec.describe "the heap of a traced application", :bpf do
     expect(run.target.err).to be_empty
   end
 
-  # Ruby's own test_kwarg_eval_memory_leak has RSS grow by a fifth at most.
-  it "keeps nothing of what is evaluated, nor of objects with methods of their own" do
+  # Ruby's own test_kwarg_eval_memory_leak allows RSS to grow by a fifth.
+  it "keeps nothing of evaluated text or of objects with singleton methods" do
     live = report(%i[function__stats functions__all line], <<~'RUBY')
       class Held; end
       def lines(n) = n.times { eval("Hash.new.size") }
@@ -122,22 +122,22 @@ RSpec.describe "the heap of a traced application", :bpf do
                 methods: live(:methods_anew), held: ObjectSpace.each_object(Held).count
     RUBY
     expect(live[:held]).to be < 20
-    # An ISeq, its String, its TracePoint and its Hash for each that stays: up to 256 for their
-    # lines, and 4096 with methods.
+    # Each object that stays has an ISeq, a String, a TracePoint and a Hash. At most 256 stay for
+    # their lines, and 4096 with methods.
     expect(live.values_at(:lines, :blocks)).to all(be < 6000)
     expect(live[:singletons]).to be < 6000
     expect(live[:methods]).to be < 6 * 6000
   end
 
-  # The same program as that test's. Ruby itself leaks these keywords before 3.3.
+  # The program is that of Ruby's test. Before 3.3, Ruby itself leaks these keywords.
   it "grows by less than a fifth while texts are evaluated 100,000 times" do
     probes = everything - %i[line] + %i[exception__detail gc__done stats__done]
     seen = report(probes, <<~'RUBY', options: ["--disable=gems"])
       def rss = Integer(File.read("/proc/self/status")[/VmRSS:\s+(\d+)/, 1])
-      text = "Hash.new(capacity: 123)" # from 3.4 on Hash.new knows no other
+      text = "Hash.new(capacity: 123)" # from 3.4 on Hash.new accepts only this keyword
       text = "Hash.new(foo: 123)" if RUBY_VERSION < "3.4"
       text = "Hash.new.size" if RUBY_VERSION < "3.3"
-      20_000.times { eval(text) } # 3.4 by itself takes 4 MB for the first ones
+      20_000.times { eval(text) } # Ruby 3.4 needs 4 MB for the first ones
       GC.start
       before = rss
       100_000.times { eval(text) }

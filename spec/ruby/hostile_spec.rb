@@ -4,12 +4,12 @@ require_relative "../spec_helper"
 require_relative "support/hostile_programs"
 require "probescope/abi"
 
-# PROBESCOPE_HOSTILE=callers runs those alone whose name has that word in it.
+# PROBESCOPE_HOSTILE=callers runs only the programs with that word in their name.
 RSpec.describe "a hostile program", :bpf do
   listen = File.join(__dir__, "support/listen.rb")
   at_once = 4
 
-  # Every process that maps the library, also those to come.
+  # Attaches to every process that maps the library, also to later ones.
   def attach_to_all
     keeper = target("puts 'ready'; $stdout.flush; loop { sleep 0.02 }").ready
     tracer = attacher(keeper, *Probescope::ABI::PROBES.keys.map(&:to_s), by_path: true)
@@ -17,7 +17,7 @@ RSpec.describe "a hostile program", :bpf do
     tracer
   end
 
-  # What it wrote and how it ended. Addresses and numbers of processes differ each time.
+  # Returns what the program wrote and how it ended, without addresses and process ids.
   def outcome(path, listen, env)
     child = keep(Support::Child.new(RbConfig.ruby, "-w", "-r#{listen}", path,
                                     env: Support.plain_env.merge(env)))
@@ -27,7 +27,7 @@ RSpec.describe "a hostile program", :bpf do
          .merge(status: [status.exitstatus, status.termsig])
   end
 
-  it "writes and ends with everything attached as it does without probescope" do
+  it "writes and ends with every probe attached as it does without probescope" do
     tracer = attach_to_all
     todo = Queue.new
     HOSTILE_PROGRAMS.each do |name, source|

@@ -3,8 +3,8 @@
 require_relative "../../bench/soak"
 require_relative "../spec_helper"
 
-# How the watcher, which is no thread of Ruby's, has Ruby run a job.
-RSpec.describe "jobs that a thread without the VM lock asks for" do
+# The watcher is not a Ruby thread. This is how it makes Ruby run a job.
+RSpec.describe "jobs registered by a thread without the VM lock" do
   before(:context) { skip "of another Ruby: 3.1 and 3.2" if RUBY_VERSION >= "3.3" }
 
   def library(name, *options)
@@ -24,9 +24,9 @@ RSpec.describe "jobs that a thread without the VM lock asks for" do
 
   def result(process) = JSON.parse(process.await_line(/\A(\{.*)/, within: 120)[1], symbolize_names: true)
 
-  # The storm has to find the fault that it is for: functions called with another's argument, called
-  # twice, never called.
-  it "disturb those of others when they are asked for by rb_postponed_job_register_one()" do
+  # The storm must find the fault that it tests for: functions called with another function's
+  # argument, called twice, or never called.
+  it "disturb other jobs when rb_postponed_job_register_one() registers them" do
     process = storm(<<~RUBY)
       require "json"
       $stdout.sync = true
@@ -40,12 +40,12 @@ RSpec.describe "jobs that a thread without the VM lock asks for" do
     rescue RuntimeError
       raise unless process.wait.signaled?
 
-      {wrong: 1, theirs: 0, registered: 0} # it crashed, as what it called was no function
+      {wrong: 1, theirs: 0, registered: 0} # it crashed because it called an invalid address
     end
     expect(found[:wrong].zero? && found[:theirs] == found[:registered]).to be(false)
   end
 
-  it "disturb none when they are asked for by job.c, and come to pass, in forked children too" do
+  it "disturb no job when job.c registers them, and run, in forked children too" do
     process = storm(<<~RUBY)
       require "json"
       $stdout.sync = true
@@ -63,7 +63,7 @@ RSpec.describe "jobs that a thread without the VM lock asks for" do
     expect(process.err).to be_empty
   end
 
-  it "are never asked for by a function that is for threads with the VM lock", :bpf do
+  it "are never registered by a function for threads with the VM lock", :bpf do
     process = target("trap('TERM') { exit }\n#{Soak::LOAD}",
                      env: {"LD_PRELOAD" => library("jobs_without_lock")}).ready
     probes = %w[sample__stats function__stats exception__stats object__stats]
@@ -72,7 +72,7 @@ RSpec.describe "jobs that a thread without the VM lock asks for" do
     expect(Integer(process.await_line(/\Awithout the lock: (\d+)/)[1])).to eq(0)
   end
 
-  it "are not asked for where it would be unsafe, and the reason is said" do
+  it "are not registered when it would be unsafe, and the reason is given" do
     process = target("p Probescope.install, Probescope.unavailable_reason, Probescope.status[:installed]",
                      env: {"LD_PRELOAD" => library("jobs_without_lock"), "NO_ATFORK" => "1"})
     process.wait

@@ -14,13 +14,13 @@ RSpec.describe "jobs", :bpf do
     end
   end
 
-  it "are told of once each, whatever becomes of them" do
+  it "fire once each, whatever their outcome" do
     run = trace(<<~RUBY, fields)
       require "timeout"
       MIDDLEWARE = Probescope::Sidekiq
       def sidekiq(job, &block) = MIDDLEWARE.new.call(nil, job, "mails", &block)
       Gate.on :request__start, :request__done
-      Gate.flushed # a semaphore is raised a moment before somebody listens
+      Gate.flushed # the semaphore is raised a moment before the tracer listens
       seen = {}
       seen[:returned] = sidekiq({"class" => "Mail", "traceparent" => "#{parent}"}) { 7 }
       seen[:raised] = begin
@@ -33,8 +33,8 @@ RSpec.describe "jobs", :bpf do
       rescue
         $!.class.name
       end
-      # As ActiveJob is within Sidekiq: one job, which has failed where ActiveJob says so. What that
-      # performs at once is another.
+      # ActiveJob within Sidekiq is one job, which failed if ActiveJob reports a failure. A job that
+      # it performs at once is another one.
       def wrapped(name, outer, inner, &block)
         sidekiq({"class" => "Wrapper", "wrapped" => name, "args" => [{"job_id" => outer}]}) do
           Probescope::Job.run(name, system: "active_job", queue: "x", id: inner, &block)
@@ -46,10 +46,10 @@ RSpec.describe "jobs", :bpf do
       wrapped("Retried", "9", "9") { raise KeyError }
       wrapped("Odd", nil, nil) { 1 }
       sidekiq({"class" => "Wrapper", "wrapped" => "Odder", "args" => ["no", 7]}) { 1 }
-      # One that is made in a request is a request of its own.
+      # A job that runs within a request is its own request.
       Probescope::Rack.new(->(_) { Probescope::Job.run("Inline", system: "active_job") { 1 }; [200, {}, []] })
                       .call("REQUEST_METHOD" => "GET", "PATH_INFO" => "/")
-      # Nothing can be kept of a thread that is frozen.
+      # A frozen thread cannot hold any data.
       frozen = Thread.new { Thread.current.freeze && Probescope::Job.run("Frozen", system: "") { 3 } }
       seen[:frozen] = frozen.value
       Probescope::Job.run(nil, system: nil, queue: :symbol) { 1 }

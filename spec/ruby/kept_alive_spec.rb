@@ -4,8 +4,8 @@ require_relative "../spec_helper"
 require_relative "support/tracing"
 
 RSpec.describe "the application's objects", :bpf do
-  # An object with methods of its own, and a class without a name, each time. Whoever keeps the
-  # method keeps 100 KB.
+  # Each round makes an object with a singleton method, and an anonymous class. A reference to the
+  # method keeps 100 KB alive.
   let(:source) { <<~RUBY }
     class Holder
       def initialize = @data = "x" * 100_000
@@ -40,7 +40,7 @@ RSpec.describe "the application's objects", :bpf do
 
     Gate.on PROBE
     round 400
-    Gate.flushed(1) # stacks of the last 100 ms may not have been looked at yet
+    Gate.flushed(1) # stacks of the last 100 ms may not have been processed
     Gate.done holders: alive[0], failures: alive[1], boxes: alive[2]
   RUBY
 
@@ -48,7 +48,7 @@ RSpec.describe "the application's objects", :bpf do
              exception__stats: %i[type line raised], object__stats: %i[class line allocated],
              function__stats: %i[function line calls], line: %i[function line] }
 
-  # Two classes of each are there for good, and stale words on the stack may hold some more, of 400.
+  # Of 400 classes, two of each kind stay for good. Stale words on the stack may keep some more.
   fields.each do |probe, names|
     it "are not kept alive by #{probe}, and have one row for one method" do
       run = trace(source.sub("PROBE", probe.inspect), { probe => names })

@@ -2,13 +2,13 @@
 
 require_relative "../support/own_probes"
 
-# Methods with probes of their own, with the real bpftrace.
+# Methods with latency probes, traced with a real bpftrace.
 RSpec.describe "Probescope::Latency" do
   include_context "with probes of their own"
 
   let(:shop) { start("-r#{Support::ROOT}/spec/ruby/support/latency.rb", "-e", "") }
 
-  # With the JIT wherever there is one that hooks are not refused for.
+  # Enables the JIT, except on Ruby 3.1, where the hooks are refused under the JIT.
   def options = defined?(RubyVM::YJIT) && !RUBY_VERSION.start_with?("3.1.") ? %w[--yjit] : []
 
   def ask(process, command, pattern = /^#{command}\w* ?(.*)/)
@@ -24,9 +24,9 @@ RSpec.describe "Probescope::Latency" do
 
   def outcomes(seen, name) = seen.fetch("Shop.Cart.#{name}").map(&:last)
 
-  # The semaphore of a probe is up before a tracer's program is at it, and which end bpftrace begins
-  # to attach at depends on its version. So there is a beat at either end: once both are heard, all
-  # between them is attached.
+  # The kernel raises a probe's semaphore before the tracer's program runs on it. bpftrace attaches
+  # from the first probe or from the last, depending on its version. So there is a beat at either
+  # end: after both beats, all probes between them are attached.
   def beating(text) = [0, 1].map { |n| "interval:ms:20 { printf(\"beat #{n}\\n\"); }" }.join("\n#{text}\n")
 
   def await_beats(tracer) = [0, 1].each { |n| tracer.await_line(/^beat #{n}$/) }
@@ -35,7 +35,7 @@ RSpec.describe "Probescope::Latency" do
     names.map { |name| %(usdt:*:latency:"#{name}" { printf("#{name} %llu %d\\n", arg0, arg1); }) }.join("\n")
   end
 
-  it "tells bpftrace of each call and how it ended, and leaves methods of every kind as they are", :bpf do
+  it "reports each call and its outcome to bpftrace, and does not change methods of any kind", :bpf do
     names = shop.await_line(/^ready (.*)/)[1].split
     text = tracer(beating(program_of(names)), pid: shop.pid)
     await_beats(text)
@@ -48,8 +48,8 @@ RSpec.describe "Probescope::Latency" do
 
     seen = calls(text)
     expect(seen["Shop.once"].map(&:last)).to eq([0] * 16)
-    expect(outcomes(seen, "pay")).to eq([0, 0]) # by its alias, too
-    expect(seen["Shop.Priced.rate"].size).to eq(2) # of the module, and in the class
+    expect(outcomes(seen, "pay")).to eq([0, 0]) # also through its alias
+    expect(seen["Shop.Priced.rate"].size).to eq(2) # in the module and in the class
     expect(outcomes(seen, "fails")).to eq([1, 1])
     expect(outcomes(seen, "recovers")).to eq([0])
     expect(outcomes(seen, "ensures")).to eq([0, 0, 0, 1]) # throw, break, return; raise
@@ -59,11 +59,11 @@ RSpec.describe "Probescope::Latency" do
     expect(outcomes(seen, "naps")).to eq([1, 0])
     expect(seen["Shop.Cart.naps"].map(&:first))
       .to match([be_between(10_000_000, 2.9e10), be_between(30_000_000, took)])
-    expect(seen["Shop.Cart.edition"].size).to eq(21) # the new one, too
-    expect(seen["Shop.Cart.gone"].size).to eq(10) # after a stack that was unwound without a word
+    expect(seen["Shop.Cart.edition"].size).to eq(21) # also the new definition
+    expect(seen["Shop.Cart.gone"].size).to eq(10) # after a stack that was unwound without return events
   end
 
-  it "reaches forked children by its path, and listeners one by one", :bpf do
+  it "fires in forked children by the library's path, and for each tracer separately", :bpf do
     names = shop.await_line(/^ready (.*)/)[1].split
     path = ask(shop, "paths")
     expect(Dir["#{directory}/probescope/latency-*"].size).to eq(names.size)
@@ -74,8 +74,7 @@ RSpec.describe "Probescope::Latency" do
     expect(shop.wait).to be_success
   end
 
-  it "tells beside function probes, samples, and a TracePoint and the coverage " \
-     "of the application itself", :bpf do
+  it "fires beside function probes, samples, and the application's own TracePoint and coverage", :bpf do
     File.write("#{directory}/shop.rb",
                "class Shop\n  def pay(left)\n    left.zero? ? 0 : pay(left - 1)\n  end\nend\n")
     source = <<~RUBY
@@ -119,9 +118,9 @@ RSpec.describe "Probescope::Latency" do
     expect(program.err).to eq("")
   end
 
-  # What belongs to a fiber may wait for its sweep when a new fiber has its address already: here
-  # the program keeps it that long.
-  it "tells of the calls in a fiber at whose address another one was", :bpf do
+  # The data of a fiber may wait for its sweep while a new fiber already has its address. This
+  # program delays the sweep that long.
+  it "fires for calls in a fiber at the address of an earlier one", :bpf do
     source = <<~'RUBY'
       $stdout.sync = true
       class Shop
@@ -179,9 +178,9 @@ RSpec.describe "Probescope::Latency" do
     expect(text.out[/^@told: (\d+)/, 1].to_i).to eq(made)
   end
 
-  # From 3.3 on a Ractor that collects runs all jobs that wait, ours as well. Up to 3.2 threads are
-  # used again across Ractors.
-  it "hooks methods in the main Ractor, whichever one runs the job, and tells of its threads alone", :bpf do
+  # From 3.3 on, a Ractor that collects runs all waiting jobs, probescope's too. Up to 3.2, threads
+  # are reused across Ractors.
+  it "hooks methods in the main Ractor, whichever Ractor runs the job, and fires on its threads only", :bpf do
     source = <<~RUBY
       $stdout.sync = true
       Warning[:experimental] = false
@@ -223,8 +222,8 @@ RSpec.describe "Probescope::Latency" do
     expect(program.err).to eq("")
   end
 
-  # The VM may let another thread in while hooks are switched: here it does for certain.
-  it "takes a method back only when no other thread switches hooks", :bpf do
+  # The VM may let another thread run while hooks are switched. This program forces it.
+  it "unhooks a method only when no other thread switches hooks", :bpf do
     process = start("-rprobescope", "-e", <<~'RUBY')
       $stdout.sync = true
       ORDER = []
@@ -249,7 +248,7 @@ RSpec.describe "Probescope::Latency" do
         end
       end
       Probescope::Latency.trace(Cart, :pay)
-      # On a Ruby with YJIT one hears of files that are loaded, as long as the library is.
+      # On a Ruby with YJIT, one hook reports loaded files as long as the library is loaded.
       def hooks = ObjectSpace.each_object(TracePoint).count(&:enabled?)
       before = hooks
       $armed = true
@@ -263,7 +262,7 @@ RSpec.describe "Probescope::Latency" do
     expect(process.await_line(/^order (.*)/)[1]).to eq("looks looked untraced")
   end
 
-  it "says what cannot be traced, and why" do
+  it "reports the methods that cannot be traced, with the reason" do
     source = <<~RUBY
       class Base; def self.made = 1; def old = 1; end
       class Cart < Base
@@ -322,7 +321,7 @@ RSpec.describe "Probescope::Latency" do
                             old ? /from Ruby 3\.2 on/ : '"Cart.body"'])
   end
 
-  it "is nothing where there are no probes" do
+  it "does nothing on a Ruby without probes" do
     expect(printed(<<~RUBY)).to eq(["nil", "false", "{}"])
       module Probescope; def self.unavailable_reason = "a test"; end
       p Probescope::Latency.trace(String, :x), Probescope::Latency.untrace(String, :x),
@@ -330,9 +329,9 @@ RSpec.describe "Probescope::Latency" do
     RUBY
   end
 
-  # In one process, in turns, of which the shortest counts: what else runs on the machine only adds.
-  # See bench/latency.rb for figures.
-  it "adds nothing to a method while nobody listens" do
+  # Both are measured in turns in one process, and the shortest run counts: other programs can only
+  # add time. bench/latency.rb has the figures.
+  it "adds no time to a method without a tracer" do
     attempts(3) do
       ratio = printed(<<~RUBY).last.to_f
         class Shop; def plain(x) = x; def traced(x) = x; end

@@ -7,7 +7,7 @@ RSpec.describe "line probes", :bpf do
   lines = { line: %i[function file line] }
   yjit = system(RbConfig.ruby, "--yjit", "-e", "exit RubyVM::YJIT.enabled?", out: File::NULL, err: File::NULL)
 
-  it "tell each line of the application once, with the function that it belongs to" do
+  it "fire once for each line of the application, with its function" do
     source = <<~'RUBY'
       require "optparse"
       class Shop
@@ -46,7 +46,7 @@ RSpec.describe "line probes", :bpf do
       run.call
       require loaded
       Late.new.late
-      sleep 0.4 # methods of new files with a body of their own are looked for when loading has paused
+      sleep 0.4 # define_method bodies of new files are searched after a pause in loading
       Late.new.body
       Gate.done
     RUBY
@@ -82,7 +82,7 @@ RSpec.describe "line probes", :bpf do
     expect(run.events(:line).map { |event| event[:function] }.tally).to eq("Order#total" => 3)
   end
 
-  it "come and go while another tracer counts calls, which it does not notice" do
+  it "attach and detach while another tracer counts calls, and do not disturb it" do
     run = start(<<~RUBY, { function__stats: %i[function calls] })
       HEARD = File.join(__dir__, "heard")
       class Work
@@ -109,8 +109,8 @@ RSpec.describe "line probes", :bpf do
       Gate.done
     RUBY
     run.target.await_on("function__stats")
-    # The kernel raises the semaphore before bpftrace hands it the program, so hooks may be in
-    # before anybody counts.
+    # The kernel raises the semaphore before bpftrace's program is attached, so hooks may be in
+    # before the tracer counts.
     seen = tracer("usdt:*:probescope:line { @[str(arg0, 64)] = count(); " \
                   "if (@heard == 0) { @heard = 1; printf(\"heard\\n\"); } }", pid: run.target.pid)
     seen.await_line(/^heard$/)
@@ -123,7 +123,7 @@ RSpec.describe "line probes", :bpf do
   end
 
   if yjit && RUBY_VERSION < "3.2"
-    it "are refused under YJIT of Ruby 3.1, which would stay slow, unless PROBESCOPE_FORCE=1" do
+    it "are refused under the YJIT of Ruby 3.1, which would stay slow, unless PROBESCOPE_FORCE=1" do
       run = trace(<<~RUBY, lines, options: ["--yjit"])
         sleep 0.002 while Gate.state(:line) == :off
         Gate.done state: Probescope.status[:probes][:line]
@@ -140,7 +140,7 @@ RSpec.describe "line probes", :bpf do
       expect(forced.events(:line).size).to eq(2)
     end
   elsif yjit
-    it "leave YJIT whole after the detach" do
+    it "leave YJIT's code intact after the detach" do
       target, = program(<<~RUBY, options: ["--yjit", "--yjit-call-threshold=10"])
         def leaf(x) = x
         def loops
@@ -150,7 +150,7 @@ RSpec.describe "line probes", :bpf do
             i += 1
           end
         end
-        # ns of a loop, the shortest of many.
+        # Returns the ns of a loop, the shortest of many.
         def measure
           Array.new(200) do
             began = Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)
@@ -173,7 +173,7 @@ RSpec.describe "line probes", :bpf do
       target.await_on("line")
       listener.finish
       report = JSON.parse(target.await_line(/\Areport (.*)/)[1])
-      # Without the kick each call stays six times as dear as before.
+      # Without the kick, each call would stay six times as slow as before.
       expect(report["after"]).to be < report["before"] * 2.5
     end
   end

@@ -3,17 +3,18 @@
 require_relative "../spec_helper"
 require_relative "support/tracing"
 
-# Ruby threads that share native threads, and go on on another one after a wait, in the middle of a
-# hook as well: what a hook notes about its thread must not be noted of the native one.
+# Ruby threads share native threads. After a wait, also in the middle of a hook, a Ruby thread may
+# continue on another native thread. So a hook must not store a thread's data with the native
+# thread.
 RSpec.describe "with RUBY_MN_THREADS=1", :bpf do
   before { skip "of another Ruby: 3.3 and later" if RUBY_VERSION < "3.3" }
 
-  it "what hooks allocate is left out on the thread that they run on, and on no other" do
+  it "the allocations of hooks are left out on their own thread only" do
     fields = { object__stats: %i[class file line allocated], function__stats: %i[function calls] }
     run = trace(<<~'RUBY', fields, env: { "RUBY_MN_THREADS" => "1", "RUBY_MAX_CPU" => "4" })
       class Box; end
       class Made; end
-      # What a hook asks of Ruby when text is compiled. Here it waits, and others run meanwhile.
+      # The hook calls this for compiled text. Here it waits while other threads run.
       class TracePoint
         alias instruction_sequence_before instruction_sequence
         def instruction_sequence
@@ -42,9 +43,9 @@ RSpec.describe "with RUBY_MN_THREADS=1", :bpf do
     run.target.await_off("object__stats", "function__stats")
   end
 
-  # GIVEN calls that wait, go on on a native thread where another thread ran since, and leave their
-  # fiber without a further call.
-  it "the time until a fiber goes on is not that of its calls" do
+  # GIVEN calls that wait, continue on a native thread on which another thread has run, and leave
+  # their fiber without a further call.
+  it "the time until a fiber continues is not charged to its calls" do
     fields = { function__slow10ms: %i[function elapsed self] }
     run = trace(<<~'RUBY', fields, env: { "RUBY_MN_THREADS" => "1", "RUBY_MAX_CPU" => "2" })
       class Source

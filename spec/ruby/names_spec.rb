@@ -4,7 +4,7 @@ require_relative "../spec_helper"
 require_relative "support/tracing"
 
 RSpec.describe "the name of a method", :bpf do
-  # One method of each kind. Each takes 3 ms of CPU at a call, raises, and asks who called.
+  # One method of each kind. Each call takes 3 ms of CPU, raises, and calls caller.
   methods = <<~RUBY
     def work
       ends = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 0.003
@@ -60,8 +60,8 @@ RSpec.describe "the name of a method", :bpf do
              function__slow1ms: %i[function line], exception__stats: %i[type function line raised],
              backtrace__done: %i[function line], line: %i[function line] }
 
-  # {100 => ["Shop#work"]}: by the hundred of the line that the event is of. Ruby's own methods in
-  # Ruby are not meant.
+  # Groups the names by the hundred of the event's line: {100 => ["Shop#work"]}. Ruby's own methods
+  # that are written in Ruby are left out.
   def named(run, probe)
     events = run.events(probe).reject do |event|
       event[:line] < 100 || event[:file]&.start_with?("<internal:")
@@ -70,21 +70,21 @@ RSpec.describe "the name of a method", :bpf do
           .transform_values { |events| events.map { |event| event[:function] }.uniq.sort }
   end
 
-  it "is the same whichever probe tells of it, and has no address in it" do
+  it "is the same in every probe, and contains no address" do
     run = trace(source, fields)
     methods = names.transform_values { |name| [name] }
     expected = methods.merge(1600 => ["<class:Late>"])
     expect(named(run, :function__stats)).to eq(methods)
     expect(named(run, :function__slow1ms)).to eq(methods)
     expect(named(run, :exception__stats)).to eq(expected)
-    # The first line of the text that is evaluated is outside the class; 3.4 calls that
-    # "<compiled>".
+    # The first line of evaluated text is outside the class. Ruby 3.4 calls it "<compiled>".
     outside = /\A<(main|compiled)>\z/
     expect(named(run, :line)).to match(expected.merge(1600 => ["<class:Late>", a_string_matching(outside)]))
-    # Ruby's frames of a define_method body say what its block is in, and not which method runs it.
+    # Ruby's frame of a define_method body names the code around the block, not the method that
+    # runs.
     blocks = { 1200 => ["block in <main>"], 1300 => ["block in <main>"] }
     expect(named(run, :backtrace__done)).to eq(expected.merge(blocks))
-    # A sample may miss one of them. In a rescue, Ruby's frame of a block is of the rescue.
+    # A sample may miss one of them. In a rescue, Ruby's frame of a block is that of the rescue.
     sampled = named(run, :sample__stats)
     sampled.fetch(1600, []).reject! { |name| name.match?(outside) }
     expect(expected).to include(sampled.except(*blocks.keys).reject { |_, found| found.empty? })
@@ -93,7 +93,7 @@ RSpec.describe "the name of a method", :bpf do
     expect(run.out).not_to match(/0x\h/)
   end
 
-  it "is one row for 10,000 objects that were given the method, and for one that is evaluated " \
+  it "is one row for 10,000 objects that were given the method, and for text that is evaluated " \
      "again and again" do
     run = trace(<<~RUBY, { function__stats: %i[function line calls], exception__stats: %i[type line raised] })
       def give(object)
@@ -115,9 +115,9 @@ RSpec.describe "the name of a method", :bpf do
     expect(run.report[:dropped]).to eq(0)
   end
 
-  # As ActionView defines them: in an anonymous class, from the text of a template, whose first line
-  # is line 1 of the body.
-  it "of a template says its anonymous class, and its file is the template's" do
+  # ActionView defines methods of this kind: in an anonymous class, from a template's text. The
+  # template's first line is line 1 of the body.
+  it "of a template has its anonymous class, and the template's file" do
     places = { function__stats: %i[function file line calls], sample__stats: %i[function file self] }
     run = trace(<<~RUBY, places)
       class Base; end
@@ -146,7 +146,7 @@ RSpec.describe "the name of a method", :bpf do
     expect(sampled.map { |event| event.values_at(:function, :file) }.uniq).to match([[name, file]])
   end
 
-  it "is that of each class where one definition is made in several" do
+  it "is different in each class when one definition is evaluated in several" do
     run = trace(<<~RUBY, { function__stats: %i[function line calls] })
       module Kind
         def self.included(klass) = klass.class_eval { def both = yield }
@@ -160,7 +160,7 @@ RSpec.describe "the name of a method", :bpf do
     expect(run.totals(:function__stats)).to include("A#both" => { calls: 2 }, "B#both" => { calls: 1 })
   end
 
-  it "is that of the method, and its calls count once, whichever method defines it" do
+  it "is the method's, and its calls count once, whichever method defines it" do
     fields = { function__stats: %i[function line calls] }
     source = <<~RUBY
       class A

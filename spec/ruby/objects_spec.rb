@@ -6,7 +6,7 @@ require_relative "support/tracing"
 RSpec.describe "object probes", :bpf do
   fields = { object__stats: %i[class file line allocated bytes] }
 
-  it "count what the program allocated, by class and line, as GC.stat does" do
+  it "count the program's allocations by class and line, like GC.stat" do
     run = trace(<<~RUBY, fields)
       class Box; end
       def boxes(n) = (i = 0; (Box.new; i += 1) while i < n)
@@ -26,20 +26,19 @@ RSpec.describe "object probes", :bpf do
     RUBY
     rows = run.totals(:object__stats, %i[class line])
     expect(rows[["Box", 2]][:allocated]).to eq(20_010)
-    # GC.stat's own difference holds a Hash or two of the measurement itself.
+    # GC.stat's own difference includes a Hash or two of the measurement itself.
     expect(run.report[:boxes]).to be_between(20_000, 20_010)
     expect(rows[["Array", 4]][:allocated]).to eq(5000)
     expect(run.report[:lists]).to be_between(5000, 5010)
-    # Two literals and their sum for each, unless the literals are frozen.
+    # Each call makes two literals and their sum, unless the literals are frozen.
     expect(rows[["String", 3]][:allocated]).to eq(15_000)
     expect(rows[["Box", 2]][:bytes]).to eq(20_010 * 40)
     expect(run.events(:object__stats).find { |row| row[:class] == "Box" }[:file]).to end_with("app.rb")
   end
 
-  # TracePoints and what finds their places are made on the application's threads, at whatever line
-  # those are.
-  it "leave out what the hooks of functions allocate themselves, at the attach, when files are " \
-     "loaded and in new fibers" do
+  # The library's TracePoints and the objects that find their places are allocated on the
+  # application's threads, at any line.
+  it "leave out the hooks' own allocations, at the attach, when files are loaded and in new fibers" do
     run = trace(<<~RUBY, fields, attach: %i[function__stats])
       class Shop
         100.times { |i| class_eval "def method_\#{i} = nil", __FILE__, __LINE__ }
@@ -58,8 +57,8 @@ RSpec.describe "object probes", :bpf do
       .to eq({})
   end
 
-  # Names are found in a job, and a VM that sleeps does none.
-  it "have their names in the next flush, though the program falls asleep right after" do
+  # Names are resolved in a job, and a sleeping VM runs no job.
+  it "have their names in the next flush, even if the program sleeps right after" do
     run = trace(<<~RUBY, fields)
       made = 400.times.map { |n| Object.const_set("Made\#{n}", Class.new) }
       Gate.on :object__stats, :stats__done
@@ -75,7 +74,7 @@ RSpec.describe "object probes", :bpf do
     expect(run.events(:stats__done).sum { |event| event[:dropped] }).to eq(0)
   end
 
-  it "name a class as it is named now, also while it has no name yet" do
+  it "give a class its present name, also if it had none before" do
     run = trace(<<~RUBY, fields)
       class Box; end
       def made(klass, n) = (i = 0; (klass.new; i += 1) while i < n)
@@ -100,7 +99,8 @@ RSpec.describe "object probes", :bpf do
              "(anonymous BasicObject)" => 5, "Box" => 7)
   end
 
-  # Every allocation collects, objects move, and classes come and go at addresses that others had.
+  # Every allocation runs a collection, objects move, and classes are created at addresses that
+  # other classes had.
   it "count exactly under GC.stress and compaction, beside exceptions and calls" do
     more = fields.merge(exception__stats: %i[type line raised], function__stats: %i[function calls])
     run = trace(<<~RUBY, more, within: 200)
@@ -141,7 +141,7 @@ RSpec.describe "object probes", :bpf do
     expect(run.target.err).to be_empty
   end
 
-  it "add up to all that was allocated, what the language does not show included" do
+  it "add up to all allocations, including objects that Ruby does not show" do
     run = trace(<<~RUBY, fields)
       def mixed(n) = n.times { |i| { i => i.to_s }; ->{ i }.call; "a\#{i}".to_sym; [i].map(&:to_s); Struct.new(:a) if i % 100 == 0 }
       mixed(100)
@@ -154,8 +154,7 @@ RSpec.describe "object probes", :bpf do
     rows = run.events(:object__stats)
     here = rows.select { |row| row[:line] == 1 && row[:file].end_with?("app.rb") }
                .sum { |row| row[:allocated] }
-    # What has no line of its own (a method cache, made on the way) stands under <cfunc> or another
-    # line.
+    # An allocation without its own line (a method cache) has <cfunc> or another line.
     expect(here).to be_within(run.report[:allocated] / 100).of(run.report[:allocated])
     expect(rows.map { |row| row[:class] }).to include("(internal)", "Hash", "Proc", "Array", "String")
   end

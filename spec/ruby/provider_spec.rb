@@ -2,7 +2,7 @@
 
 require_relative "../support/own_probes"
 
-# An application's own probes, with the real bpftrace.
+# An application's own probes, traced with a real bpftrace.
 RSpec.describe "Probescope::Provider" do
   include_context "with probes of their own"
 
@@ -13,7 +13,7 @@ RSpec.describe "Probescope::Provider" do
     process.await_line(pattern)
   end
 
-  it "passes arguments of every type to bpftrace, and counts the wrong ones", :bpf do
+  it "passes arguments of every type to bpftrace, and counts invalid ones", :bpf do
     expect(shop.await_line(/^ready (.*)/)[1]).to start_with("#{directory}/probescope/shop-")
     expect(ask(shop, "asked", /^asked (\d+) dropped (\d+)/).captures).to eq(%w[0 0])
     one = tracer(<<~BT, pid: shop.pid)
@@ -44,7 +44,7 @@ RSpec.describe "Probescope::Provider" do
       .await_line(/^f{15}9 f{15}4$/)
   end
 
-  it "can be unloaded and loaded again, and a forked child fires too", :bpf do
+  it "can be unloaded and loaded again, and also fires in a forked child", :bpf do
     path = shop.await_line(/^ready (.*)/)[1]
     ask(shop, "unload", /^unloaded true nil$/)
     expect(Dir.children("#{directory}/probescope")).to be_empty
@@ -56,7 +56,7 @@ RSpec.describe "Probescope::Provider" do
     await("no file") { Dir.empty?("#{directory}/probescope") }
   end
 
-  it "raises what is wrong in development, where it is given, and for definitions that cannot be" do
+  it "raises in development for invalid arguments at the call, and for invalid definitions" do
     source = <<~RUBY
       def said = yield.then { |value| p value } rescue puts("\#{$!.class}: \#{$!.message.lines.first}")
       Shop = Probescope::Provider.define("shop") { probe :checkout, :string, :uint8 }
@@ -132,7 +132,7 @@ RSpec.describe "Probescope::Provider" do
     expect(development.last).to eq("Probescope::Error: 13 arguments: at most 12 are possible")
   end
 
-  it "fires in Ractors that are given the probe" do
+  it "fires in Ractors that receive the probe" do
     expect(printed(<<~RUBY)).to eq(["[false, false, false, 0, :checkout]"])
       shop = Probescope::Provider.define("shop") { probe :checkout, :string, :integer }
       ractor = Ractor.new(Ractor.make_shareable(shop[:checkout])) do |one|
@@ -142,8 +142,8 @@ RSpec.describe "Probescope::Provider" do
     RUBY
   end
 
-  # In one process, in turns: see bench/fire.rb for figures.
-  it "costs at most twice a call of an empty C function with the block, while nobody listens" do
+  # Both are measured in turns in one process. bench/fire.rb has the figures.
+  it "costs at most twice a call of an empty C function with the block, without a tracer" do
     ratio = attempts(3) do
       printed(<<~RUBY).last.to_f.tap { |one| expect(one).to be <= 2 }
         checkout = Probescope::Provider.define("shop") { probe :checkout, :string, :integer }[:checkout]
@@ -159,7 +159,7 @@ RSpec.describe "Probescope::Provider" do
     expect(ratio).to be <= 2
   end
 
-  it "is nothing where there are no probes, and its collected providers leave nothing" do
+  it "does nothing on a Ruby without probes, and its collected providers leave no objects" do
     expect(printed(<<~RUBY)).to eq(%w[false false 0 0])
       module Probescope; def self.unavailable_reason = "a test"; end
       shop = Probescope::Provider.define("shop") { probe :checkout, :string }

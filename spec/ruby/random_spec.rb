@@ -3,13 +3,13 @@
 require_relative "../spec_helper"
 require_relative "support/tracing"
 
-# PROBESCOPE_SEED=n runs the same program again; PROBESCOPE_SEEDS=20 runs so many.
+# PROBESCOPE_SEED=n repeats a program. PROBESCOPE_SEEDS=20 runs 20 programs.
 RSpec.describe "a program that calls at random", :bpf do
   source = File.read(File.join(__dir__, "support/random_program.rb"))
   first = Integer(ENV.fetch("PROBESCOPE_SEED", Random.new_seed % 1_000_000))
 
   first.upto(first + Integer(ENV.fetch("PROBESCOPE_SEEDS", 1)) - 1) do |seed|
-    it "finds in function__stats what its own record of 100,000 calls says (PROBESCOPE_SEED=#{seed})" do
+    it "has the same 100,000 calls in function__stats as in its own record (PROBESCOPE_SEED=#{seed})" do
       run = trace(source, { function__stats: %i[function calls self elapsed raised] },
                   args: [seed.to_s, "100000", "function__stats"])
       seen = run.totals(:function__stats).transform_values { |row| row.values_at(:calls, :raised) }
@@ -21,9 +21,9 @@ RSpec.describe "a program that calls at random", :bpf do
     end
   end
 
-  # 16 MB a CPU for the tracer, which is slower than the program.
-  it "fires an entry and a return for each call of 6,000, in its order, with self + children = elapsed " \
-     "(PROBESCOPE_SEED=#{first})" do
+  # The tracer gets 16 MB a CPU, because it is slower than the program.
+  it "fires an entry and a return for each of 6,000 calls, in order, with self + children = " \
+     "elapsed (PROBESCOPE_SEED=#{first})" do
     run = trace(source, { function__entry: %i[function depth context_id],
                           function__return: %i[function depth context_id elapsed self outcome] },
                 args: [first.to_s, "6000", "function__entry", "function__return"], env: { "KEEP" => "1" },
@@ -38,8 +38,8 @@ RSpec.describe "a program that calls at random", :bpf do
     expect(contexts.flat_map { |events| untrue(events) }).to eq([])
   end
 
-  # Calls of one context whose elapsed is not their own plus that of the calls in them; a ns of each
-  # is lost in rounding.
+  # Returns the calls of one context whose elapsed time is not self plus that of the calls in them.
+  # Each call may lose a ns by rounding.
   def untrue(events)
     children = Hash.new { |hash, depth| hash[depth] = [] }
     events.select { |event| event[:elapsed] }.reject do |call|

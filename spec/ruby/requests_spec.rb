@@ -10,7 +10,7 @@ RSpec.describe "requests", :bpf do
              function__slow1ms: %i[function traceparent], exception__detail: %i[message traceparent] }
   parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
-  # An application whose answer to a request is the block that it is given.
+  # The application's answer to a request is the result of the given block.
   common = <<~RUBY
     PARENT = "#{parent}"
     APP = Probescope::Rack.new(->(env) { env["block"].call(env) })
@@ -29,7 +29,7 @@ RSpec.describe "requests", :bpf do
 
   def done(run) = run.events(:request__done).group_by { |event| event[:path] }.transform_values(&:first)
 
-  it "fire once each, whatever becomes of them, and the application gets what it would have got" do
+  it "fire once each, whatever their outcome, and do not change what the application gets" do
     run = trace(common + <<~'RUBY', fields, env: env)
       class Streamed
         attr_reader :closed
@@ -50,7 +50,7 @@ RSpec.describe "requests", :bpf do
       thread.kill.join
       require "timeout"
       seen[:timeout] = begin Timeout.timeout(0.01) { ask("/slow") { sleep } } rescue $!.class.name end
-      # Within a rescue of the application's own
+      # Within a rescue of the application
       begin raise "before" rescue ask("/in_rescue") end
       # Bodies
       array = ["body"]
@@ -66,7 +66,7 @@ RSpec.describe "requests", :bpf do
       stream = +""
       seen[:call] = [called.respond_to?(:each), called.call(stream) && stream]
       called.close
-      # What is no answer, a connection taken over, an outer middleware of the same kind
+      # An invalid answer, a hijacked connection, an outer middleware of the same kind
       seen[:nothing] = ask("/nothing") { nil }
       ask("/hijacked") { |env| env["rack.hijack_io"] = $stdout; [-1, {}, Streamed.new] }
       ask("/twice") { |env| Probescope::Rack.new(->(_) { [200, {}, []] }).call(env) }
@@ -89,7 +89,7 @@ RSpec.describe "requests", :bpf do
                        "OF_ENGINE" => "/engine")
       ask("/grape/7", "grape.routing_args" => {route_info: Struct.new(:path).new("/grape/:id(.json)")})
       ask("/desk/7", "action_dispatch.route_uri_pattern" => "/desk", "sinatra.route" => "GET /labels/:number")
-      # What shows errors has routes, too.
+      # The application that renders errors has routes, too.
       ask("/fails/7") do |env|
         fails = lambda do |inner|
           inner["action_dispatch.route_uri_pattern"] = "/fails/:id"
@@ -114,9 +114,9 @@ RSpec.describe "requests", :bpf do
     )
     expect(run.target.err).to be_empty
     done = done(run)
-    # What bpftrace takes of it, which in some versions says that it is cut.
+    # The path as bpftrace prints it. Some versions mark that they cut it.
     long = done.keys.grep(%r{\A/x{60}}).first
-    # A timeout is a throw before Ruby 3.3 or so, and an exception later.
+    # A timeout is a throw before about Ruby 3.3, and an exception later.
     expect(done.transform_values { |event| event[:status] }).to match(
       "/raises" => 500, "/throws" => 0, "/killed" => 0, "/slow" => be(0).or(be(500)),
       "/in_rescue" => 200, "/array" => 201, "/streamed" => 206,
@@ -139,14 +139,14 @@ RSpec.describe "requests", :bpf do
     expect(%w[/ids/4711 /gone/x].map { |path| done[path][:route] }).to eq(["/ids/*", "(not found)"])
     expect(done["/own/7"][:route]).to eq("/own/:id")
     expect(done[long][:route]).to eq("...#{"x" * 59}")
-    # Until the body is closed, and its slow calls are the request's.
+    # The request lasts until its body is closed, and slow calls in the body belong to it.
     expect(done["/streamed"][:elapsed]).to be >= 6_000_000
     slow = run.events(:function__slow1ms).map { |event| event[:traceparent] }
     of = done.transform_values { |event| event[:traceparent] }
     expect(slow.tally).to eq(of["/streamed"] => 4, of["/called"] => 1, of["/frozen"] => 1)
   end
 
-  it "have a trace that slow calls and exceptions carry, on threads and fibers of their own" do
+  it "have a trace that slow calls and exceptions carry, each thread and fiber its own" do
     run = trace(common + <<~'RUBY', fields, env: env)
       work = lambda do |name|
         ask("/#{name}", "HTTP_TRACEPARENT" => PARENT) do
@@ -161,11 +161,11 @@ RSpec.describe "requests", :bpf do
       require "fiber"
       MAIN = Fiber.current
       ask("/fresh") { slow; [200, {}, []] }
-      slow # in no request
+      slow # outside any request
       Array.new(3) { |i| Thread.new { work.call("thread#{i}") } }.each(&:join)
       fibers = Array.new(3) { |i| Fiber.new { work.call("fiber#{i}") } }
       2.times { fibers.each(&:resume) }
-      # One within another, as a test or an engine does
+      # Nested requests, as in a test or an engine
       ask("/outer") { ask("/inner") { slow; [200, {}, []] }; slow; [200, {}, []] }
       ask("/bad", "HTTP_TRACEPARENT" => "00-zz") { slow; [200, {}, []] }
       Gate.done
@@ -188,9 +188,9 @@ RSpec.describe "requests", :bpf do
     expect(run.target.err).to be_empty
   end
 
-  # What the application measures within a request is less than what is told, and what it measures
-  # around it is more. What fails takes twice as long.
-  it "have percentiles by status that are those of the times that the application measures itself" do
+  # The application's measurement within a request is shorter than the reported time, and the one
+  # around it is longer. Failed requests take twice as long.
+  it "have percentiles by status that agree with the application's own measurements" do
     process, = program(common.sub(/^Gate.on.*/, "Gate.on :request__done") + <<~'RUBY')
       now = -> { Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond) }
       Gate.flushed
@@ -229,8 +229,9 @@ RSpec.describe "requests", :bpf do
     end
   end
 
-  # Function probes would begin anew with it, and lose the calls under way.
-  it "take a middleware that is made meanwhile without a word, and tell that there is one" do
+  # If the middleware installed the library again, function probes would restart and lose open
+  # calls.
+  it "accept a middleware that is created meanwhile, and report that there is one" do
     long = { "PROBESCOPE_FUNCTIONS" => "Long#*" }
     run = start(<<~'RUBY', { function__return: %i[function outcome] }, env: long)
       class Long
@@ -250,7 +251,7 @@ RSpec.describe "requests", :bpf do
     expect(run.target.info.flags).to include(:requests)
   end
 
-  it "tell nothing of what follows the path, which may be secret" do
+  it "tell nothing of what follows the path, because that may be secret" do
     run = trace(common + <<~'RUBY', fields, env: env)
       ask("/reset", "QUERY_STRING" => "token=SECRET", "REQUEST_URI" => "/reset?token=SECRET",
                     "HTTP_COOKIE" => "SECRET")
@@ -285,7 +286,7 @@ RSpec.describe "requests", :bpf do
       .to eq([only[:traceparent], parent, run.report[:said]])
   end
 
-  it "cost the application nothing where there are no probes" do
+  it "cost the application nothing on a Ruby without probes" do
     command = [RbConfig.ruby, "-I#{Support::ROOT}/lib", "-rprobescope"]
     out, err, status = Open3.capture3(*command, "-e", <<~'RUBY')
       def Probescope.available? = false

@@ -8,8 +8,8 @@ RSpec.describe "an application that is traced" do
   all = %w[function__stats exception__stats exception__detail object__stats sample__stats gc__done
            stats__done]
 
-  # A program with everything of ours attached, by the C attacher: it costs nothing to attach again
-  # and again.
+  # Starts a program and attaches every probe with the attacher in C, which can attach again and
+  # again at no cost.
   def traced(source, probes, cycles: nil, **options)
     target, directory = program(source, **options)
     tracer = attacher(target, *probes, cycles: cycles, wait: false)
@@ -70,14 +70,15 @@ RSpec.describe "an application that is traced" do
   RUBY
   deliver = "Gate.done timeouts: timeouts, raises: raises, kills: kills, traces: $traces\n"
 
-  it "gets every Timeout, Thread#raise and Thread#kill, and no frame of ours in a backtrace", :bpf do
+  it "gets every Timeout, Thread#raise and Thread#kill, and has no frame of probescope in a " \
+     "backtrace", :bpf do
     target, = traced("#{interrupted}#{gate}#{deliver}", all)
     expect(report(target)).to eq(timeouts: 1000, raises: 1000, kills: 1000, traces: [])
     expect(target.err).to be_empty
   end
 
-  # Every call that ends is slow, so that the trace context is read while something else arrives.
-  it "gets them, SIGINT and what a trap raises while slow calls read the trace context", :bpf do
+  # Every call is slow, so each end reads the trace context while an interrupt arrives.
+  it "gets them, SIGINT and exceptions of traps, while slow calls read the trace context", :bpf do
     target, = traced(<<~RUBY, %w[function__slow1ms exception__detail], options: OpenTelemetryGems.options)
       require "opentelemetry/sdk"
       #{interrupted}
@@ -86,11 +87,11 @@ RSpec.describe "an application that is traced" do
         alias spin_on spin
         def spin = TRACER.in_span("spin") { @since = now; spin_on }
         def now = Process.clock_gettime(Process::CLOCK_MONOTONIC, :microsecond)
-        # The last of each chain of calls that are all slow by now.
+        # Yields to other threads in the last of a chain of calls that are all slow by now.
         def work(n) = (slow?($turn += 1) ? ($slow = true; Thread.pass) : n.to_s)
         def slow?(turn) = turn % 16 == 0 && now - @since > 1000
       end
-      # Yields COUNT times, once the spinning call has become a slow one; counts what arrived.
+      # Yields COUNT times, after the spinning call has become slow, and counts the arrivals.
       def signalled(signal, error)
         killer = Thread.new do
           loop do
@@ -121,7 +122,7 @@ RSpec.describe "an application that is traced" do
     expect(target.err).to be_empty
   end
 
-  it "gets them all while tracers come and go and files are loaded", :bpf do
+  it "gets them all while tracers attach and detach and files are loaded", :bpf do
     target, = traced(<<~RUBY, all, cycles: 100_000, env: { "COUNT" => "300" })
       #{interrupted}
       Thread.new do
@@ -133,9 +134,6 @@ RSpec.describe "an application that is traced" do
     expect(report(target)).to eq(timeouts: 300, raises: 300, kills: 300, traces: [])
     expect(target.err).to be_empty
   end
-
-  # Threads that keep the VM lock until their time slice ends, which then ends in the middle of our
-  # switching as well.
 
   it "gets its signals: SIGINT as Interrupt and traps", :bpf do
     target, = traced(<<~RUBY, all)
@@ -165,13 +163,13 @@ RSpec.describe "an application that is traced" do
       Gate.done trapped: trapped, interrupted: interrupted
     RUBY
     result = report(target)
-    # Equal signals that are pending at once are one signal.
+    # Equal signals that are pending together are one signal.
     expect(result[:interrupted]).to eq(50)
     expect(result[:trapped]).to be > 50
     expect(target.err).to be_empty
   end
 
-  it "is traced again in a forked child, which ends as it would without us", :bpf do
+  it "is traced again in a forked child, which ends as it would without probescope", :bpf do
     target, directory = program(<<~RUBY, options: ["-w"])
       class Child
         def work = 1
@@ -208,8 +206,7 @@ RSpec.describe "an application that is traced" do
     expect(target.err).to be_empty
   end
 
-  it "forks 500 times while it is traced: each child is traced too, and parent and children end " \
-     "as they should", :bpf do
+  it "forks 500 times under a tracer: each child is traced too, and all processes end normally", :bpf do
     target, _, directory = traced(<<~RUBY, all - %w[function__stats exception__stats])
       class Forker
         def work(n) = n.zero? ? 0 : work(n - 1)
@@ -226,7 +223,7 @@ RSpec.describe "an application that is traced" do
       Gate.flushed
       Gate.done codes: codes.flatten.tally
     RUBY
-    # By the library's path, so that it sees them all.
+    # This tracer attaches by the library's path, so it traces all the processes.
     library = Support::LIBRARY
     seen = tracer(<<~BPFTRACE)
       usdt:#{library}:probescope:function__stats /str(arg0) == "Forker#work"/ { @calls[pid] = sum(arg3); }
@@ -240,7 +237,7 @@ RSpec.describe "an application that is traced" do
       out.scan(/^@#{map}\[(\d+)\]: (\d+)/).to_h { |pair| pair.map(&:to_i) }
     end
     expect(calls.delete(target.pid)).to eq(125 * 10 * 5)
-    # Numbers of processes come again.
+    # Process ids are reused.
     expect([calls, raised].map { |counts| counts.values.sum }).to eq([500 * 100, 500 * 20])
     expect(calls.values.map { |count| count % 100 }.uniq).to eq([0])
     expect(calls.size).to be > 250
@@ -266,12 +263,12 @@ RSpec.describe "an application that is traced" do
     await("its calls in\n#{seen}") { seen.out.include?("Daemon#work\t10") }
     expect(target.err).to be_empty
   ensure
-    Process.kill(:KILL, daemon) if daemon # no child of ours, so nobody else would end it
+    Process.kill(:KILL, daemon) if daemon # not a child of this process, so nothing else would end it
   end
 
   { "every allocation" => "GC.stress = true",
     "compaction" => "GC.auto_compact = true; Thread.new { loop { GC.compact } }" }.each do |name, setting|
-    it "survives a collection at #{name} with everything attached", :bpf do
+    it "survives a collection at #{name} with every probe attached", :bpf do
       events = %w[object__alloc gc__start exception__raise function__entry function__return sample
                   sample__frame]
       target, = traced(<<~RUBY, [*all, *events])
@@ -315,7 +312,7 @@ RSpec.describe "an application that is traced" do
     expect(run.totals(:function__stats)["Side#work"][:calls]).to eq(4000)
     expect(run.totals(:exception__stats)["ArgumentError"][:raised]).to eq(1000)
     expect(run.target.err).to be_empty
-    # Before 3.1.4 and from 4.0 on Ractors and allocation hooks crash Ruby itself:
+    # Before 3.1.4 and from 4.0 on, Ractors with allocation hooks crash Ruby itself:
     # ext/probescope/ractors.c.
     version = Gem::Version.new(RUBY_VERSION)
     state = version.between?(Gem::Version.new("3.1.4"), Gem::Version.new("4")) ? :off : :refused
@@ -324,8 +321,8 @@ RSpec.describe "an application that is traced" do
   end
 
   # Ruby before 3.1.4 starts a Ractor's thread without a stack for frames: ext/probescope/ractors.c.
-  it "creates Ractors while a thread is inside a TracePoint's block, which keeps Ruby " \
-     "from taking out hooks", :bpf do
+  it "creates Ractors while a thread is inside a TracePoint's block, which prevents Ruby from " \
+     "removing hooks", :bpf do
     run = start(<<~RUBY, { object__stats: %i[class allocated], gc__done: %i[kind] })
       Warning[:experimental] = false
       Gate.on :object__stats, :gc__done
@@ -382,7 +379,7 @@ RSpec.describe "an application that is traced" do
     expect(target.err).to be_empty
   end
 
-  it "is still told of a deadlock", :bpf do
+  it "still gets the error for a deadlock", :bpf do
     target, = traced(<<~RUBY, all)
       #{gate}
       begin
@@ -397,11 +394,11 @@ RSpec.describe "an application that is traced" do
       end
       Gate.done stopped: stopped, joined: joined
     RUBY
-    # Thread.stop of the only thread is a ThreadError.
+    # Thread.stop raises ThreadError in the only thread.
     expect(report(target)).to eq(stopped: "ThreadError", joined: "fatal")
   end
 
-  it "sees no output, no thread and no warning of ours" do
+  it "gets no output, no thread and no warning from probescope" do
     target, = program(<<~RUBY, options: ["-w", "-W:deprecated", "-W:experimental"])
       Gate.done threads: Thread.list.size, version: Probescope::VERSION
     RUBY
@@ -422,7 +419,7 @@ RSpec.describe "an application that is traced" do
     expect(said[:children]).to eq("")
   end
 
-  it "may install, uninstall and ask for the status as often as it likes", :bpf do
+  it "may call install, uninstall and status as often as it likes", :bpf do
     target, = program(<<~RUBY)
       answers = [Probescope.install, Probescope.install, Probescope.status[:installed],
                  Probescope.uninstall, Probescope.uninstall, Probescope.status[:installed],
@@ -439,14 +436,14 @@ RSpec.describe "an application that is traced" do
     expect(target.err).to be_empty
   end
 
-  # The watcher may look, and ask for a switch, while install is still under way.
-  it "finds who listens already whenever it installs", :bpf do
+  # The watcher may check the semaphores, and request a switch, while install still runs.
+  it "gets hooks for a tracer that listens already, whenever it installs", :bpf do
     target, = program(<<~RUBY)
       Gate.on :function__stats
       150.times do
         Probescope.uninstall
         Probescope.install
-        Gate.on :function__stats # for ever, when the first look was missed
+        Gate.on :function__stats # blocks for ever if the first check was missed
       end
       Gate.done
     RUBY
@@ -455,8 +452,8 @@ RSpec.describe "an application that is traced" do
     expect(target.err).to be_empty
   end
 
-  describe "with less memory than it has places" do
-    # Without object__stats, whose rows may fill the memory before the methods are hooked.
+  describe "with too little memory for its places" do
+    # object__stats is left out: its rows may fill the memory before the methods are hooked.
     fields = { exception__stats: %i[type file line raised], function__stats: %i[function calls],
                stats__done: %i[sequence rows dropped] }
 
@@ -490,7 +487,7 @@ RSpec.describe "an application that is traced" do
       expect(run.events(:stats__done).sum { |event| event[:dropped] }).to be >= overflowed
     end
 
-    it "says so when functions stay without a hook", :bpf do
+    it "reports functions that have no hook", :bpf do
       target, = program(<<~RUBY, env: { "PROBESCOPE_MEMORY" => "128K" })
         class Many
           8000.times { |n| class_eval "def m\#{n} = 1" , __FILE__, n }

@@ -4,7 +4,7 @@ require_relative "../spec_helper"
 require_relative "support/tracing"
 
 RSpec.describe "samples", :bpf do
-  it "split the CPU time between methods as their own CPU clocks do, within 5 points" do
+  it "divide the CPU time between methods like the methods' own CPU clocks, within 5 points" do
     attempts do
       run = trace(<<~RUBY, { sample__stats: %i[function self total self_samples] })
         def cpu = Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID)
@@ -15,8 +15,8 @@ RSpec.describe "samples", :bpf do
         1000.times { timed(:heavy); timed(:light) }
         Gate.on :sample__stats
         Gate.flushed(1)
-        # Rarely the clock: a thread that wants the CPU mostly gets it when this one asks the kernel
-        # for its CPU time. It is CPU time, so that there are as many samples on a busy machine.
+        # The clock is read rarely, because another thread mostly gets the CPU when this one reads
+        # its CPU time. The duration is CPU time, so a busy machine gives as many samples.
         ends = cpu + 8
         500.times { heavy; light } while cpu < ends
         Gate.done $clock
@@ -31,7 +31,7 @@ RSpec.describe "samples", :bpf do
     end
   end
 
-  it "count recursion once in the total, and show whole stacks" do
+  it "count recursion once in the total, and have whole stacks" do
     fields = { sample__stats: %i[function self total], sample__frame: %i[function line stack_id index],
                sample: %i[function weight stack_id] }
     run = trace(<<~RUBY, fields)
@@ -53,7 +53,7 @@ RSpec.describe "samples", :bpf do
     expect(run.events(:sample).map { |event| event[:weight] }).to all(be_positive)
   end
 
-  it "take none of a process that sleeps" do
+  it "are not taken in a sleeping process" do
     run = trace(<<~RUBY, { sample__stats: %i[function self], sample: %i[function weight] })
       Gate.on :sample__stats, :sample
       Gate.flushed(1)

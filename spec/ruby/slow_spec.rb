@@ -3,11 +3,11 @@
 require_relative "../spec_helper"
 require_relative "support/tracing"
 
-# Each program notes what its calls took at least (measured inside) and at most (measured outside),
-# so that nothing here depends on the machine's speed.
+# Each program notes the shortest possible time of its calls (measured inside) and the longest
+# (measured outside). So the specs do not depend on the machine's speed.
 RSpec.describe "slow-call probes", :bpf do
   fields = %i[function file line elapsed self path thread_id outcome span_id parent_id]
-  # The probe and its threshold in ns.
+  # The probes with their thresholds in ns.
   thresholds = { function__slow1ms: 1_000_000, function__slow10ms: 10_000_000,
                  function__slow100ms: 100_000_000 }
   all = thresholds.to_h { |probe, _| [probe, fields] }
@@ -23,7 +23,7 @@ RSpec.describe "slow-call probes", :bpf do
 
       def initialize = @took = Hash.new { |hash, name| hash[name] = [] }
 
-      # Calls a method; its body is given to #body.
+      # Calls a method, whose block is passed to #body.
       def call(name, *arguments)
         before = now
         public_send(name, *arguments)
@@ -45,7 +45,7 @@ RSpec.describe "slow-call probes", :bpf do
     end
   RUBY
 
-  it "fire every threshold that a call reached, once, with its times, its own id and the enclosing call's" do
+  it "fire every threshold that a call reached, once, with its times, its id and its caller's id" do
     run = trace(<<~RUBY, all, env: { "PROBESCOPE_FUNCTIONS" => "Work#leaf,Work#branch,Work#root,Work#quick" })
       #{work}
       Gate.on :function__slow1ms, :function__slow10ms, :function__slow100ms
@@ -81,14 +81,14 @@ RSpec.describe "slow-call probes", :bpf do
     ids = slow(run).map { |event| event[:span_id] }
     expect(ids.uniq).to eq(ids)
     expect(ids).to all(be_positive)
-    # One call has one id, whichever thresholds it reached.
+    # A call has the same id at each threshold.
     expect(slow(run, :function__slow100ms).map { |event| event.values_at(:function, :span_id) })
       .to include(["Work#root", root[:span_id]])
     expect(slow(run, :function__slow10ms) - slow(run)).to eq([])
     expect(run.target.err).to be_empty
   end
 
-  it "say whether an exception left the call" do
+  it "report whether an exception ended the call" do
     run = trace(<<~RUBY, all)
       class Risk
         def waits = sleep(0.002)
@@ -117,7 +117,7 @@ RSpec.describe "slow-call probes", :bpf do
     expect(slow(run).map { |event| event[:thread_id] }.uniq.size).to eq(2)
   end
 
-  it "see a call in a fiber once, when it finishes: elapsed with its suspensions, self without them" do
+  it "fire once for a call in a fiber, at its end: elapsed includes suspensions, self does not" do
     run = trace(<<~RUBY, all)
       def now = Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)
       class Stream
@@ -162,13 +162,13 @@ RSpec.describe "slow-call probes", :bpf do
     end
     expect(only(run, "Stream#each")).to include(elapsed: be >= 10_000_000)
     expect(only(run, "Stream#each")[:self]).to be <= only(run, "Stream#each")[:elapsed] - 10_000_000
-    # The resumer's own fiber stood still while the other one ran.
+    # The resuming fiber was suspended while the other fiber ran.
     resumes = only(run, "Stream#resumes")
     expect(resumes[:self]).to be <= resumes[:elapsed] - 2_000_000
     expect(resumes[:parent_id]).to eq(0)
   end
 
-  it "are silent about calls that were under way at the attach" do
+  it "do not fire for calls that began before the attach" do
     run = start(<<~RUBY, all)
       class Long
         def outer = inner
@@ -185,7 +185,7 @@ RSpec.describe "slow-call probes", :bpf do
     run.target.await_off(*thresholds.keys.map(&:to_s))
   end
 
-  it "fire the threshold alone that is listened to, and beside statistics" do
+  it "fire only the threshold that is traced, also beside statistics" do
     run = trace(<<~RUBY, { function__slow10ms: fields, function__stats: %i[function calls self elapsed max] })
       class Work
         def brief = sleep(0.002)

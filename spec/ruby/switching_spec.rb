@@ -5,13 +5,13 @@ require_relative "../spec_helper"
 require_relative "support/tracing"
 
 RSpec.describe "switching hooks", :bpf do
-  it "puts the hooks in within 150 ms of the tracer, and out within 150 ms of its end" do
+  it "puts the hooks in within 150 ms of the attach, and out within 150 ms of the detach" do
     attempts do
       target, = program(Soak::LOAD)
       target.ready
       figures = attacher(target, "function__stats", cycles: 20).finish
       expect(figures.map { |cycle| cycle[:hooked_ms] }.sort[figures.size / 2]).to be <= 150
-      # The kernel itself takes some 70 ms to take a probe out before the semaphore is 0.
+      # The kernel takes some 70 ms to remove a probe before it lowers the semaphore.
       unhooked = figures.map { |cycle| cycle[:unhooked_ms] - cycle[:detach_ms] }
       expect(unhooked.sort[figures.size / 2]).to be <= 150
     end
@@ -35,7 +35,7 @@ RSpec.describe "switching hooks", :bpf do
     first = attacher(target, "function__stats").tap(&:attached)
     second = attacher(target, "function__stats", "stats__done").tap(&:attached)
     first.finish
-    # The kernel raises a semaphore once for a place, however many listen there.
+    # The kernel raises a semaphore once for a place, for any number of tracers.
     expect(target.info.semaphore("function__stats")).to eq(1)
     expect(target.info.state("function__stats")).to eq(:on)
     flushes = target.info.header[:flushes]
@@ -46,23 +46,23 @@ RSpec.describe "switching hooks", :bpf do
     target.await_off("function__stats", "stats__done")
   end
 
-  # What `rake soak` does ten thousand times.
-  it "comes and goes a hundred times, eight tracers at once under the load of eight threads, " \
-     "without growing" do
+  # `rake soak` does this ten thousand times.
+  it "attaches and detaches a hundred times, eight tracers at once under the load of eight " \
+     "threads, without growing" do
     soak = Soak.new(cycles: 100)
     soak.run
     expect(soak).to be_alive
     expect(soak.switches).to be >= 100
     expect(soak.after.to_h.slice(:files, :threads)).to eq(soak.before.to_h.slice(:files, :threads))
-    # Tables that are given back later are 80 to 130 KB of it, before or after.
+    # Tables that are freed later take 80 to 130 KB of the memory before or after.
     expect(soak.after.memory).to be <= soak.before.memory + 262_144
     expect(soak.after.rss).to be <= soak.before.rss + 8192
   ensure
     soak&.stop
   end
 
-  # Each eval is hooked as it is compiled, and Ruby looks for jobs meanwhile.
-  it "comes and goes while text is compiled without end" do
+  # Each eval is hooked when it is compiled, and Ruby checks for jobs meanwhile.
+  it "attaches and detaches while text is compiled all the time" do
     target, = program(<<~RUBY)
       $stdout.sync = true
       Probescope.functions = :all
@@ -78,9 +78,9 @@ RSpec.describe "switching hooks", :bpf do
     expect(target.err).to be_empty
   end
 
-  # GC.stress makes a switch longer than a thread's slice of time, and the low priority makes that
-  # slice short.
-  it "lets no other thread run in the middle, so that what it raises is not lost" do
+  # With GC.stress a switch takes longer than a thread's time slice, and the low priority shortens
+  # that slice.
+  it "lets no other thread run in the middle, so that no exception from another thread is lost" do
     skip "Ruby 4.0 keeps the mask of interrupts elsewhere" if RUBY_VERSION >= "4"
     target, = program(<<~RUBY)
       $stdout.sync = true
@@ -126,8 +126,8 @@ RSpec.describe "switching hooks", :bpf do
     expect(target.await_line(/\Areport (.*)/)[1]).to eq("0 raised in the middle, 0 arrived")
   end
 
-  # A hook makes some objects, each of which has a collection here.
-  it "leaves an application half of its time where one hook takes long" do
+  # A hook allocates objects, each of which starts a collection here.
+  it "leaves an application half of its time when one hook takes long" do
     target, = program(<<~RUBY, env: { "PROBESCOPE_FUNCTIONS" => "Many#*" })
       $stdout.sync = true
       KEPT = Array.new(150_000) { [] }
@@ -149,10 +149,10 @@ RSpec.describe "switching hooks", :bpf do
     target.ready
     attacher(target, "function__stats", wait: false).attached
     all = target.await_line(/\Areport (\d+)/, within: 120)[1].to_i
-    expect(all).to be_between(110, 1_000) # 5,600 without; on a busy machine more of them than on an idle one
+    expect(all).to be_between(110, 1_000) # 5,600 without the limit; more on a busy machine
   end
 
-  it "comes and goes 10 times by bpftrace" do
+  it "attaches and detaches 10 times with bpftrace" do
     target, = program(Soak::LOAD)
     target.ready
     10.times do
@@ -167,7 +167,7 @@ RSpec.describe "switching hooks", :bpf do
     expect(target.err).to be_empty
   end
 
-  it "switches only what is listened to" do
+  it "switches only the probes that are traced" do
     target, = program(Soak::LOAD)
     target.ready
     attacher(target, "exception__stats").attached

@@ -3,12 +3,12 @@
 require_relative "../spec_helper"
 require_relative "support/tracing"
 
-# Samples of each request by itself: they are its own, also where requests take turns on one thread,
-# and after it has ended.
+# A sample belongs to its own request, also if requests take turns on one thread, and after the
+# request has ended.
 RSpec.describe "samples of requests at the tick", :bpf do
   before { skip "ticks were not tried on this version of Ruby" unless Support::RUBY_TICKS }
 
-  # What these programs have in common.
+  # The common part of these programs.
   common = <<~RUBY
     require "digest"
     TEXT = "x" * 400_000
@@ -53,8 +53,8 @@ RSpec.describe "samples of requests at the tick", :bpf do
     run
   end
 
-  # {[request, function] => samples} of these functions, whose CPU time in each request is within so
-  # many points of the program's clocks.
+  # Expects {[request, function] => samples} of these functions to give each function's share of its
+  # request within this many points of the program's clocks.
   def expect_shares(run, points, *functions)
     rows = run.totals(:sample__stats, %i[request function])
     rows = rows.select { |(_, function), _| functions.include?(function) }
@@ -70,7 +70,7 @@ RSpec.describe "samples of requests at the tick", :bpf do
     rows.transform_values { |row| row[:self_samples] }
   end
 
-  it "have what their threads' clocks say, in fibers, in C and in threads" do
+  it "agree with their threads' clocks, in fibers, in C and in threads" do
     attempts do
       run = traced(<<~RUBY)
         def fibers
@@ -108,7 +108,7 @@ RSpec.describe "samples of requests at the tick", :bpf do
     end
   end
 
-  it "belong to requests that have ended, and to none of the next ones" do
+  it "belong to requests that have ended, and not to later ones" do
     attempts do
       run = traced(<<~RUBY)
         def long(n) = (i = 0; i += 1 while i < n)
@@ -118,7 +118,7 @@ RSpec.describe "samples of requests at the tick", :bpf do
           one = request("GET /long")
           within(one) { timed("GET /long") { long(9_000) } }
           one.done(200, nil)
-          within(request("GET /short")) { timed("GET /short") { short(3_000) } } # nobody says that it is done
+          within(request("GET /short")) { timed("GET /short") { short(3_000) } } # never done
         end
 
         on
@@ -134,7 +134,7 @@ RSpec.describe "samples of requests at the tick", :bpf do
     end
   end
 
-  it "begin with the requests that are under way" do
+  it "include the requests that run already" do
     run = traced(<<~RUBY)
       running = Thread::Queue.new
       threads = %w[/a /b].map do |path|
@@ -157,7 +157,7 @@ RSpec.describe "samples of requests at the tick", :bpf do
     expect(found.keys).to include("GET /a", "GET /b")
   end
 
-  it "are taken while requests are made and dropped in threads, fibers and children, and objects move" do
+  it "are taken while requests are created and dropped in threads, fibers and children, and objects move" do
     run = traced(<<~RUBY)
       def fresh(n) = within(request("GET /" + (97 + n % 20).chr)) { burn(n % 20 * 100) }
 

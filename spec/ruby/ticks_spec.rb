@@ -3,14 +3,14 @@
 require_relative "../spec_helper"
 require_relative "support/tracing"
 
-# Stacks that a timer on the CPU clock of each thread has read, in a handler of signals that nobody
-# sees.
+# A timer on each thread's CPU clock sends a signal, and its handler reads the stack. The
+# application does not notice the signal.
 RSpec.describe "samples at the tick", :bpf do
   before { skip "ticks were not tried on this version of Ruby" unless Support::RUBY_TICKS }
 
   let(:fields) { { sample__stats: %i[function self total self_samples] } }
 
-  # What these programs have in common.
+  # The common part of these programs.
   def common
     headers = RbConfig::CONFIG.values_at("rubyhdrdir", "rubyarchhdrdir").map { |path| "-I#{path}" }
     directory = FileUtils.mkdir_p(File.join(Support::ROOT, "tmp", "ruby-#{RUBY_VERSION}")).first
@@ -31,9 +31,9 @@ RSpec.describe "samples at the tick", :bpf do
   let(:told) { Hash.new(0) }
   let(:used) { Hash.new(0) }
 
-  # The largest difference to the program's own clocks; what else ran is nobody's. Runs of one
-  # example are added up: one has some 800 samples, of which chance alone takes 5 points from a row
-  # now and then.
+  # Expects each share within this many points of the program's own clocks, which leave out other
+  # work. Runs of one example are added up: one run has some 800 samples, and by chance alone a row
+  # deviates by 5 points now and then.
   def expect_shares(run, points)
     run.totals(:sample__stats).each { |name, row| told[name] += row[:self] }
     run.report.each { |name, ns| used[name] += ns }
@@ -44,7 +44,7 @@ RSpec.describe "samples at the tick", :bpf do
     end
   end
 
-  it "charge time in C to the method that called it" do
+  it "charge time in C to its calling method" do
     attempts do
       run = trace(common + <<~RUBY, fields)
         def sum = Zlib.crc32(TEXT)
@@ -53,8 +53,8 @@ RSpec.describe "samples at the tick", :bpf do
         Gate.flushed(1)
         clock = Hash.new(0)
         began = cpu
-        # Of CPU time, so that there are as many samples on a busy machine: of 210 of them chance
-        # alone takes 5 points in one run of seven.
+        # The duration is CPU time, so a busy machine gives as many samples. With 210 samples,
+        # chance alone deviates by 5 points in one run of seven.
         while (d = cpu) < began + 8_000_000_000
           a = d; sum; b = cpu; trivial(1); c = cpu; spin; d = cpu
           clock[:sum] += b - a; clock[:trivial] += c - b; clock[:spin] += d - c
@@ -72,7 +72,7 @@ RSpec.describe "samples at the tick", :bpf do
       def digest = (Digest::SHA256.digest(TEXT); Zlib.crc32(TEXT))
       Gate.on :sample__stats
       Gate.flushed(1)
-      # Of CPU time, so that there are as many samples on a busy machine.
+      # The duration is CPU time, so a busy machine gives as many samples.
       ends = cpu + 4_000_000_000
       while cpu < ends
         sum
@@ -119,7 +119,7 @@ RSpec.describe "samples at the tick", :bpf do
         end
         whole = -> { Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID, :nanosecond) - began }
         i = 0
-        # Of CPU time, so that there are as many samples on a busy machine.
+        # The duration is CPU time, so a busy machine gives as many samples.
         queue << JOBS[(i += 1) % JOBS.size] while whole.call < 8_000_000_000
         4.times { queue << nil }
         workers.each(&:join)
@@ -130,7 +130,7 @@ RSpec.describe "samples at the tick", :bpf do
     end
   end
 
-  it "charge what fibers run, and give collections a row of their own" do
+  it "charge the code of fibers, and give collections their own row" do
     attempts do
       run = trace(common + <<~RUBY, fields)
         def short = Fiber.new { spin(200) }.resume
@@ -149,7 +149,7 @@ RSpec.describe "samples at the tick", :bpf do
     end
   end
 
-  it "interrupt no system call, and no wait ends early" do
+  it "interrupt no system call, and end no wait early" do
     run = trace(common + <<~RUBY, fields)
       Gate.on :sample__stats
       Gate.flushed(1)
@@ -160,7 +160,7 @@ RSpec.describe "samples at the tick", :bpf do
     expect(run.totals(:sample__stats).sum { |_, row| row[:self_samples] }).to be > 50
   end
 
-  it "go on in a forked child, and leave children, exec, traps and timeouts as they are" do
+  it "continue in a forked child, and do not change children, exec, traps and timeouts" do
     run = trace(common + <<~RUBY, fields)
       require "rbconfig"
       require "timeout"
@@ -186,7 +186,7 @@ RSpec.describe "samples at the tick", :bpf do
     expect(run.report).to eq(statuses: [5, 0], late: "late")
   end
 
-  it "give way to an application that traps their signal" do
+  it "stop in an application that traps their signal" do
     run = trace(common + <<~RUBY, fields)
       def state = Probescope.status[:probes][:sample__stats]
       Gate.on :sample__stats
@@ -203,14 +203,15 @@ RSpec.describe "samples at the tick", :bpf do
       spin while cpu < ends
       Gate.done seen: seen, trapped: trapped, before: before, state: state
     RUBY
-    # Until the watcher looks, twenty times a second where it gets a CPU, each tick brings one.
+    # Until the watcher checks the handler, each tick sends a signal. It checks twenty times a
+    # second if it gets a CPU.
     expect(run.report).to include(seen: Signal.list["URG"], trapped: run.report[:before] + 1)
     expect(run.report[:before]).to be <= 99
     expect(run.report[:state].last).to eq("charged at the next check: the application handles SIGURG")
     expect(run.totals(:sample__stats).fetch("Object#spin")[:self_samples]).to be > 30
   end
 
-  it "are not taken where the application has trapped their signal before" do
+  it "are not taken if the application has trapped their signal before" do
     run = trace(common + <<~RUBY, fields)
       trapped = 0
       trap("URG") { trapped += 1 }
@@ -230,9 +231,9 @@ RSpec.describe "samples at the tick", :bpf do
     expect(run.totals(:sample__stats).fetch("Object#spin")[:self_samples]).to be > 10
   end
 
-  it "leave another profiler its signals, and the application its alarms" do
-    # Of a second of CPU time the kernel makes 63 to 104 signals at a load of 13, with and without a
-    # tracer.
+  it "do not take another profiler's signals or the application's alarms" do
+    # For a second of CPU time at a load of 13, the kernel sends 63 to 104 signals, with and without
+    # a tracer.
     attempts do
       run = trace(common + <<~RUBY, fields)
         alarms = 0
@@ -253,7 +254,7 @@ RSpec.describe "samples at the tick", :bpf do
     end
   end
 
-  it "end nothing when all signals are reset, or the process becomes another program" do
+  it "end nothing when all signals are reset, or the process calls exec" do
     run = trace(common + <<~RUBY, fields)
       Gate.on :sample__stats
       Gate.flushed(1)
@@ -268,7 +269,7 @@ RSpec.describe "samples at the tick", :bpf do
     expect(run.report).to eq(status: 0)
   end
 
-  # Which signals a process had, as the kernel tells: several that wait are one.
+  # Counts the signals that the kernel delivered to a process. Several pending ones are one.
   def deliveries(pid)
     text = "BEGIN { printf(\"ready\\n\"); } " \
            "tracepoint:signal:signal_deliver /pid == #{pid} && args->sig == #{Signal.list["URG"]}/ " \
@@ -276,8 +277,8 @@ RSpec.describe "samples at the tick", :bpf do
     keep(Support::Tracer.new(text)).tap { |tracer| tracer.await_line(/^ready/) }
   end
 
-  # By hand for longer: STORM_SECONDS=60.
-  it "outlive 100,000 signals a second, with threads that end in each way, fibers, forks, " \
+  # STORM_SECONDS=60 runs it for longer, by hand.
+  it "survive 100,000 signals a second, with threads that end in each way, fibers, forks, " \
      "compaction, exceptions and exits" do
     seconds = Float(ENV.fetch("STORM_SECONDS", "10"))
     every = { sample__stats: %i[function self], sample__frame: %i[function], sample: %i[weight] }
@@ -330,8 +331,8 @@ RSpec.describe "samples at the tick", :bpf do
     expect(run.target.err).not_to include("[BUG]")
   end
 
-  # Under a seccomp filter that answers timer_create() so: the state of samples, its reason, and how
-  # many there were.
+  # Runs under a seccomp filter with this answer to timer_create(). Returns the state of the
+  # samples, its reason, and their number.
   def in_sandbox(action, env = {})
     run = trace(common + <<~RUBY, fields, env: env)
       Ticks.sandbox(Ticks::#{action})
@@ -345,7 +346,7 @@ RSpec.describe "samples at the tick", :bpf do
     [*run.report[:state].first(2), run.totals(:sample__stats).fetch("Object#spin")[:self_samples]]
   end
 
-  it "are left to checks under a filter that may end the process, and are tried where the user says " \
+  it "are taken at checks under a filter that may end the process, and by timer if the user says " \
      "that it does not" do
     state, reason, samples = in_sandbox(:KILL)
     expect([state, reason]).to match(["degraded", /\Acharged at the next check: a seccomp filter may end/])
@@ -357,7 +358,7 @@ RSpec.describe "samples at the tick", :bpf do
     expect(samples).to be > 10
   end
 
-  it "are said to be charged at the next check where they are not at the tick" do
+  it "are reported as charged at the next check if no timer takes them" do
     run = start("Gate.on :stats__done\nloop { sleep 0.01 }", fields,
                 env: { "PROBESCOPE_SAMPLES" => "checks", "GATE_ALSO" => "" })
     run.target.await_on("sample__stats")

@@ -8,9 +8,9 @@ RSpec.describe "the trace context", :bpf do
   fields = { function__slow1ms: %i[function traceparent], exception__detail: %i[type message traceparent] }
   env = { "PROBESCOPE_FUNCTIONS" => "Case#*" }
 
-  # {label => traceparent} of the slow calls and of the exceptions.
+  # Returns {label => traceparent} of the slow calls and of the exceptions.
   def seen(run)
-    # The gems raise too.
+    # The gems raise exceptions, too.
     details = run.events(:exception__detail).select { |event| event[:type] == "ArgumentError" }
     slow = run.events(:function__slow1ms).to_h do |event|
       [event[:function].delete_prefix("Case#"), event[:traceparent]]
@@ -18,8 +18,7 @@ RSpec.describe "the trace context", :bpf do
     [slow, details.to_h { |event| event.values_at(:message, :traceparent) }]
   end
 
-  # A slow call and an exception of this name, and what the application itself says of its current
-  # span.
+  # Runs a slow call and an exception with this name, and notes the application's current span.
   cases = <<~RUBY
     class Case; end
     SAID = {}
@@ -27,12 +26,12 @@ RSpec.describe "the trace context", :bpf do
     def here(name)
       parents = OpenTelemetry::Trace::Propagation::TraceContext::TraceParent
       SAID[name] = current.valid? ? parents.from_span_context(current).to_s : ""
-      # A place of its own, for details are limited by place.
+      # Each case has its own place, because details are limited by place.
       Case.class_eval("def \#{name} = (sleep(0.002); (raise(ArgumentError, '\#{name}') rescue 1))",
                       "\#{__dir__}/\#{name}.rb", 1)
     end
     def run(name) = (here(name); Case.new.public_send(name))
-    # The methods are hooked before they are called: each file is new.
+    # The methods are hooked before they are called, as each file is new.
     def remote(flags)
       flags = OpenTelemetry::Trace::TraceFlags.from_byte(flags)
       context = OpenTelemetry::Trace::SpanContext.new(trace_flags: flags)
@@ -77,13 +76,13 @@ RSpec.describe "the trace context", :bpf do
     Gate.done said: SAID, states: states.values.map(&:first).tally, reasons: states.values.map(&:last).uniq
   RUBY
 
-  it "is the one that the application itself prints, in threads and fibers, sampled or not" do
+  it "is that of the application's span, in threads and fibers, sampled or not" do
     run = trace(<<~RUBY, fields, options: OpenTelemetryGems.options, env: env)
       class Case
         def bare = (sleep(0.002); (raise(ArgumentError, "bare") rescue 1))
       end
       Gate.on :function__slow1ms, :exception__detail
-      Case.new.bare # no OpenTelemetry yet
+      Case.new.bare # before OpenTelemetry is loaded
       require "opentelemetry/sdk"
       #{cases}
       SAID["bare"] = ""
@@ -99,14 +98,14 @@ RSpec.describe "the trace context", :bpf do
     RUBY
     said = check(run, ["bare"])
     expect(said.values_at("outer", "unsampled")).to match([end_with("-01"), end_with("-00")])
-    # One trace, a span of its own for each.
+    # The spans have one trace, and each its own id.
     spans = said.values_at("outer", "inner").map { |text| text.split("-") }
     expect(spans.map { |span| span[1] }.uniq.size).to eq(1)
     expect(spans.map { |span| span[2] }.uniq.size).to eq(2)
     expect(said.values_at("outer_again", "beside_fiber", "with_value").uniq).to eq([said["outer"]])
   end
 
-  it "is read from API 1.0 to 1.4 too, which keeps it elsewhere" do
+  it "is also read from API 1.0 to 1.4, which keep it in another place" do
     run = trace(<<~RUBY, fields, options: OpenTelemetryGems.old_options, env: env)
       require "opentelemetry"
       #{cases}
@@ -119,7 +118,7 @@ RSpec.describe "the trace context", :bpf do
     check(run)
   end
 
-  it "is read without asking the application's objects for anything" do
+  it "is read without a call to the application's objects" do
     run = trace(<<~RUBY, fields, options: OpenTelemetryGems.options, env: env)
       require "opentelemetry"
       #{cases}
@@ -157,7 +156,7 @@ RSpec.describe "the trace context", :bpf do
     seen(run).each { |events| expect(events).to eq("curious" => run.report[:said][:curious]) }
   end
 
-  it "is empty where it is kept in a way that is not known, and the probes say so" do
+  it "is empty if its storage is unknown, and the probes report it" do
     run = trace(<<~RUBY, fields, options: OpenTelemetryGems.options, env: env)
       require "opentelemetry"
       #{cases}

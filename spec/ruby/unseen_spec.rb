@@ -3,21 +3,20 @@
 require_relative "../spec_helper"
 require_relative "support/tracing"
 
-# A program that waits in each way (support/blocking.rb), with and without somebody who listens to
-# samples. The kernel's own tracepoints tell what became of its system calls. strace stops a thread
-# at each of them and at each signal, so the moments at which ticks come are others under it.
+# A program waits in each way (support/blocking.rb), with and without a tracer of samples. The
+# kernel's tracepoints show the results of its system calls. strace stops a thread at each call and
+# each signal, so ticks come at other moments.
 RSpec.describe "the signal of a tick", :bpf do
   before { skip "ticks were not tried on this version of Ruby" unless Support::RUBY_TICKS }
 
-  # Of the others some are made as often as it takes.
+  # The number of other calls varies.
   let(:counted) { %w[accept4 clone close fcntl pipe2] }
   let(:urgent) { Signal.list["URG"].to_s }
 
-  # Where several signals wait, the kernel delivers one right after the other, and any of them may
-  # have ended the call. -512 to -516 are what the kernel has for a call that is to be made again,
-  # or not, by what the signal's handler says; -4 is EINTR. A call may end so for a signal that
-  # another thread has taken. A tick that comes then, on the way back, has not ended it: it is sent
-  # later.
+  # The kernel delivers several waiting signals one right after the other, and any of them may have
+  # ended the call. -512 to -516 are the kernel's codes for a call that it may restart, depending on
+  # the signal's handler; -4 is EINTR. A call may also end like this for a signal that another
+  # thread took. A tick that comes later, on the way back from the call, did not end it.
   def watch(pid)
     calls = counted.map { |name| "tracepoint:syscalls:sys_enter_#{name}" }.join(", ")
     keep(Support::Tracer.new(<<~BPFTRACE)).tap { |tracer| tracer.await_line(/^ready/) }
@@ -43,7 +42,7 @@ RSpec.describe "the signal of a tick", :bpf do
 
   def numbers(text, map) = text.scan(/^@#{map}\[(.+)\]: (\d+)/).to_h.transform_values(&:to_i)
 
-  # What the kernel saw of it, and what it says itself of its waits.
+  # Returns what the kernel saw of the program, and the program's report of its waits.
   def watched(listens, strace: false)
     waiting, directory = program(<<~RUBY)
       require #{File.join(__dir__, "support/blocking").dump}
@@ -75,7 +74,7 @@ RSpec.describe "the signal of a tick", :bpf do
       .tap { |strace| strace.await_line(/attached/, stream: :err) }
   end
 
-  it "ends no system call, and leaves all that comes of them as it is" do
+  it "ends no system call, and changes no result" do
     plain = watched(false)
     sampled = watched(true)
     expect(plain[:signals]).not_to include(urgent)
@@ -86,7 +85,7 @@ RSpec.describe "the signal of a tick", :bpf do
     expect(soon).to all(be(false)), "ended too soon: #{sampled[:report]}"
   end
 
-  it "changes nothing of that under strace" do
+  it "changes nothing under strace" do
     expect(watched(true, strace: true).transform_values { |outcomes| outcomes.map(&:last) }).to include(
       "sleep" => ["woken"], "accept" => ["late"], "exec" => [0], "fork" => [3],
       "system" => [[false, 4]], "flock" => [[0, 0]]

@@ -4,10 +4,10 @@ require "socket"
 require_relative "../spec_helper"
 require_relative "support/tracing"
 
-# Programs of the examples.
+# Programs for the examples.
 module Waiting
-  # How its workers are called, and by what. The times are those of the calls, in ns of
-  # CLOCK_MONOTONIC, as bpftrace's.
+  # Threads that call a worker for each job of a queue, and print the time of each call, in ns of
+  # CLOCK_MONOTONIC like bpftrace's.
   WORKERS = <<~RUBY
     $stdout.sync = true
     class Worker
@@ -23,14 +23,14 @@ module Waiting
     end
   RUBY
 
-  # What each signal did, of those that may be trapped.
+  # The previous action of each signal that may be trapped.
   TRAPS = "Signal.list.values.reject { |n| [0, 4, 8, 9, 7, 11, 19, 26].include?(n) }" \
           ".map { |n| trap(n, 'DEFAULT') }"
 end
 
-# A Ruby whose threads all wait, or that runs for a moment now and then, as servers do.
+# The threads of the Ruby all wait, or run for a moment now and then, like those of a server.
 RSpec.describe "an attach to a Ruby that waits", :bpf do
-  # Where the main thread waits while others work, or nobody does.
+  # Ways for the main thread to wait while other threads work, or none does.
   {
     "sleep" => "sleep",
     "ConditionVariable#wait" => "Thread.new { sleep }; lock.synchronize { ConditionVariable.new.wait(lock) }",
@@ -41,7 +41,7 @@ RSpec.describe "an attach to a Ruby that waits", :bpf do
     "TCPServer#accept" => "TCPServer.new('127.0.0.1', 0).accept",
     "Process.wait" => "Process.wait(spawn('sleep', '600'))"
   }.each do |name, wait|
-    it "puts the hooks in while the main thread is in #{name}, and it stays there" do
+    it "puts the hooks in while the main thread is in #{name}, and does not end that wait" do
       target, = program(<<~RUBY)
         require "socket"
         $stdout.sync = true
@@ -54,7 +54,7 @@ RSpec.describe "an attach to a Ruby that waits", :bpf do
       RUBY
       target.ready
       sleeping(target)
-      # Each is to come in: what came in for the one before stays while Ruby waits.
+      # Each probe needs its own hooks: those of the last probe stay in while Ruby waits.
       %w[exception__stats object__stats gc__done].each do |probe|
         attacher(target, probe).tap(&:attached).finish
       end
@@ -73,7 +73,7 @@ RSpec.describe "an attach to a Ruby that waits", :bpf do
     count_every_call(run)
   end
 
-  it "is not noticed by traps, and by waits with a timeout of the main thread" do
+  it "does not disturb traps, or waits with a timeout in the main thread" do
     target, = program(<<~RUBY)
       require "json"
       $stdout.sync = true
@@ -105,7 +105,7 @@ RSpec.describe "an attach to a Ruby that waits", :bpf do
     expect { Signal.trap("VTALRM") {} }.to raise_error(ArgumentError, /reserved signal/)
   end
 
-  it "puts the hooks in in a forked worker whose main thread waits, as that of its parent" do
+  it "puts the hooks in in a forked worker whose main thread waits, like in its parent" do
     target, = program(<<~RUBY)
       $stdout.sync = true
       Thread.new { sleep }
@@ -121,13 +121,13 @@ RSpec.describe "an attach to a Ruby that waits", :bpf do
     end
   end
 
-  # Ruby raises Errno::EINTR in the first, and a client of a database may cancel its query in the
-  # second.
+  # In the first case, Ruby would raise Errno::EINTR. In the second, a client of a database may
+  # cancel its query.
   {
     "opens a FIFO" => ["File.open(ARGV[0], &:read)", /\A(257|56) /],
     "reads from a connection" => ["UNIXSocket.open(ARGV[0] + '.socket', &:read)", /\A(0|7|63|73) /]
   }.each do |what, (wait, call)|
-    it "leaves a main thread alone that #{what}" do
+    it "does not interrupt a main thread that #{what}" do
       directory = Dir.mktmpdir("probescope")
       (@directories ||= []) << directory
       fifo = File.join(directory, "fifo")
@@ -162,12 +162,12 @@ RSpec.describe "an attach to a Ruby that waits", :bpf do
     end
   end
 
-  # A run of the program, over five flushes after the first one.
+  # Runs the program for five flushes after the first one.
   def workers(call)
     target, = program(Waiting::WORKERS + call)
     target.ready
     target.await_line(/^call/)
-    # The last probe is attached first.
+    # bpftrace attaches the last probe first.
     text = <<~BPFTRACE
       usdt:*:probescope:stats__done { printf("done\\t%llu\\t%llu\\n", nsecs, *(uint64*)arg5); }
       usdt:*:probescope:function__stats { printf("row\\t%s\\t%llu\\n", str(arg0, 64), arg3); }
@@ -177,8 +177,8 @@ RSpec.describe "an attach to a Ruby that waits", :bpf do
     [target, seen.finish]
   end
 
-  # Of what is told between the first flush and the last, against what the program says. A call in
-  # the moment of a flush may be on either side.
+  # Compares the rows between the first flush and the last with the program's calls. A call in the
+  # moment of a flush may be on either side.
   def count_every_call((target, out))
     flushes = out.scan(/^done\t(\d+)/).flatten.map(&:to_i)
     _, *intervals = out.split(/^done.*\n/)

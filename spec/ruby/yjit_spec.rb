@@ -2,11 +2,12 @@
 
 require "open3"
 
-# What a tracer does to a process with a JIT, YJIT where nothing else is said. The program measures
-# itself all the time: ns for a call, the least of many short loops, so that other programs do not
-# show, and compares with itself, so that the machine's speed does not matter.
+# What a tracer does to a process with a JIT, which is YJIT unless stated otherwise. The program
+# measures ns for a call all the time, as the minimum of many short loops, so other programs do not
+# disturb the figure. It is compared with itself, so the machine's speed does not matter.
 RSpec.describe "A process with a JIT", :bpf do
-  # YJITs that were measured to compile again after targeted call hooks are gone: decision 037.
+  # Versions whose YJIT compiles again after targeted call hooks are removed, as measured: decision
+  # 037.
   recovers = RUBY_VERSION.match?(/\A(3\.[234]|4\.0)\./)
   program = <<~RUBY
     def callee(number) = number
@@ -39,7 +40,7 @@ RSpec.describe "A process with a JIT", :bpf do
 
   define_method(:with_yjit) { |env = {}| target(program, options: ["--yjit"], env: env).ready }
 
-  # ns for a call from now on, once what was thrown away had the time to be compiled again.
+  # Returns the present ns for a call, after the JIT had time to compile discarded code again.
   def ns(target)
     figures = -> { target.out.scan(/^ns ([\d.]+)$/).flatten }
     seen = figures.call.size
@@ -47,7 +48,7 @@ RSpec.describe "A process with a JIT", :bpf do
     figures.call.drop(seen + 2).map(&:to_f).min
   end
 
-  # ns for a call before, while and after a tracer listens to these probes.
+  # Returns the ns for a call before, during and after a trace of these probes.
   def around(target, *probes, state: :on)
     before = ns(target)
     text = probes.map { |probe| "usdt:*:probescope:#{probe} { @rows = count(); }" }.join("\n")
@@ -62,8 +63,8 @@ RSpec.describe "A process with a JIT", :bpf do
     [before, during, ns(target)]
   end
 
-  # The process itself, doctor and the commands all give the reason; the first two before any tracer
-  # comes.
+  # The process, doctor and the commands all give the reason. The first two give it before any
+  # tracer attaches.
   def expect_refusal(target, reason, probes:, commands:)
     probes.each { |probe| expect(target.info.probes[probe]).to include(state: :refused, reason: reason) }
     doctor = probescope("doctor", "-p", target.pid)
@@ -75,15 +76,15 @@ RSpec.describe "A process with a JIT", :bpf do
     end
   end
 
-  it "runs as before, during and after probes of allocations, collections and samples" do
-    # Before 3.3 samples are charged at the next check.
+  it "runs as fast as before, during and after probes of allocations, collections and samples" do
+    # Before 3.3, samples are charged at the next check.
     probes = %w[object__stats gc__done sample__stats]
     before, during, after = around(with_yjit, *probes, state: %i[on degraded])
     expect([during, after]).to all(be < before * 2)
   end
 
   if recovers
-    it "runs as before, during and after probes of exceptions" do
+    it "runs as fast as before, during and after probes of exceptions" do
       target = with_yjit
       3.times do
         before, during, after = around(target, "exception__stats", "object__stats")
@@ -91,11 +92,11 @@ RSpec.describe "A process with a JIT", :bpf do
       end
     end
 
-    it "runs as before once a tracer of functions has left, and one of lines" do
+    it "runs as fast as before after a tracer of functions has left, and one of lines" do
       target = with_yjit
       %w[function__stats line].each do |probe|
         before, during, after = around(target, probe)
-        expect(during).to be > before * 3 # or nothing was hooked
+        expect(during).to be > before * 3 # otherwise nothing was hooked
         expect(after).to be < before * 2
       end
     end
@@ -109,14 +110,14 @@ RSpec.describe "A process with a JIT", :bpf do
                      commands: %w[calls flow exceptions])
     end
 
-    it "serves them all the same when PROBESCOPE_FORCE=1 says so" do
+    it "serves them with PROBESCOPE_FORCE=1" do
       before, during, = around(with_yjit("PROBESCOPE_FORCE" => "1"), "function__stats", "exception__stats")
       expect(during).to be > before * 3
     end
   end
 
   if defined?(RubyVM::ZJIT)
-    it "refuses probes of functions and lines when it is ZJIT, says why, and serves the others" do
+    it "refuses probes of functions and lines with ZJIT, gives the reason, and serves the others" do
       target = target(program, options: ["--zjit"]).ready
       before, during, after = around(target, "exception__stats", "object__stats")
       expect([during, after]).to all(be < before * 2)

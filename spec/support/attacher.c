@@ -1,23 +1,25 @@
 /*
- * A tracer small enough to attach a thousand times in a test: perf_event_open on the kernel's
- * uprobe PMU, with the probe's semaphore as reference counter, exactly what libbpf asks for on
- * behalf of bpftrace and bcc.
+ * A tracer small enough to attach a thousand times in a test. It calls perf_event_open on the
+ * kernel's uprobe PMU, with the probe's semaphore as reference counter. libbpf does exactly the
+ * same for bpftrace and bcc.
  *
  *   attacher [--cycles N] [--random SEED] [--info ADDRESS] [--by-path] PID LIBRARY PROBE...
  *
- * Without --cycles it attaches, says so, and obeys lines on stdin: "detach", "attach", "count"; at
- * the end of stdin it exits, and the kernel takes the probes out. With --info, the address of
- * probescope_info in the process, each step also waits until the process has put its hooks in or
- * out. Figures are milliseconds since the step began:
+ * Without --cycles it attaches, prints a line, and reads orders from stdin: "detach", "attach",
+ * "count". At the end of stdin it exits, and the kernel removes the probes. With --info, the
+ * address of probescope_info in the process, each step also waits until the process has put its
+ * hooks in or out. Figures are milliseconds since the step began:
  *
- *   attached attach_ms=8.1 hooked_ms=42.0 switch_ms=0.2      detached detach_ms=68.2 unhooked_ms=70.3      cycle (both)
+ *   attached attach_ms=8.1 hooked_ms=42.0 switch_ms=0.2
+ *   detached detach_ms=68.2 unhooked_ms=70.3
+ *   cycle (both)
  *
- * switch_ms is what the process says of itself: from when its watcher saw the semaphores to when
- * the hooks were in; 0 where they were in.
+ * switch_ms is the process's own figure: from the moment when its watcher saw the semaphores until
+ * the hooks were in. It is 0 if they were in already.
  *
- * With --random it says "attached", and from then on raises and lowers single probes at random,
- * with pauses from none to a second, until the end of stdin or of the process. At the end it says
- * how often: "flips=812".
+ * With --random it prints "attached". From then on it raises and lowers single probes at random,
+ * with pauses from none to a second, until the end of stdin or of the process. At the end it prints
+ * their number: "flips=812".
  */
 #include <elf.h>
 #include <errno.h>
@@ -35,13 +37,12 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Where probescope_info has watcher_ticks, and asked_ns with hooks_in_ns. */
+/* Offsets in probescope_info of watcher_ticks, and of asked_ns with hooks_in_ns. */
 enum { INFO_TICKS = 144, INFO_MOMENTS = 280 };
 enum { MAX_SITES = 64, MAX_PROBES = 32, WAIT_MS = 120000 };
 
 /*
- * One place in the library to attach to, as file offsets: the kernel knows nothing of virtual
- * addresses here.
+ * One place in the library to attach to. The kernel takes file offsets here, not virtual addresses.
  */
 typedef struct {
     uint64_t offset, semaphore;
@@ -94,8 +95,9 @@ static uint64_t file_offset(const uint8_t *image, uint64_t address)
 }
 
 /*
- * .note.stapsdt: three addresses (location, base, semaphore), then provider, name and arguments as
- * strings. The base tells how far prelink moved the library since the note was written.
+ * .note.stapsdt has three addresses (location, base, semaphore), then provider, name and arguments
+ * as strings. The difference of the base shows how far prelink moved the library after the note was
+ * written.
  */
 static void read_notes(const uint8_t *image)
 {
@@ -140,7 +142,7 @@ static uint32_t uprobe_pmu(void)
     return type;
 }
 
-/* False when the process is gone. */
+/* Returns false if the process has ended. */
 static bool open_site(Site *site)
 {
     struct perf_event_attr attr = {.size = sizeof attr,
@@ -149,8 +151,8 @@ static bool open_site(Site *site)
                                    .config1 = (uintptr_t)library,
                                    .config2 = site->offset};
     /*
-     * By path the kernel wants a CPU; breakpoint and semaphore reach every process that maps the
-     * file all the same.
+     * By path, the kernel requires a CPU. Breakpoint and semaphore nevertheless apply to every
+     * process that maps the file.
      */
     site->fd =
         syscall(SYS_perf_event_open, &attr, by_path ? -1 : pid, by_path ? 0 : -1, -1, PERF_FLAG_FD_CLOEXEC);
@@ -164,7 +166,7 @@ static void read_target(uint64_t address, void *to, size_t size)
 }
 
 /*
- * Whether the process says of every probe that its hooks are in (or that it cannot serve it), or
+ * Returns whether the process has every probe's hooks in (or cannot serve the probe), or has them
  * out.
  */
 static bool switched(bool on)
@@ -186,7 +188,7 @@ static bool switched(bool on)
     return true;
 }
 
-/* Milliseconds since `start` when the process had switched, or 0 when nobody wants to know. */
+/* Returns the milliseconds since `start` at which the process had switched, or 0 without --info. */
 static double await_switch(bool on, double start)
 {
     if (!info_address) return 0;
@@ -201,8 +203,8 @@ static double await_switch(bool on, double start)
 }
 
 /*
- * The hooks are in. The watcher tells since when as it looks the next time; of nothing, when
- * somebody else had the probes raised.
+ * Returns how long the hooks took. The watcher writes the times at its next check. Returns 0 if
+ * another tracer had the probes raised already.
  */
 static double switch_ms(double start)
 {
@@ -244,8 +246,8 @@ static void detach(char *figures, size_t size)
 }
 
 /*
- * How often the sites fired in the process's first thread (by path: on the first CPU) since the
- * attach.
+ * Returns how often the sites fired since the attach, in the process's first thread (by path: on
+ * the first CPU).
  */
 static uint64_t count(void)
 {
@@ -277,7 +279,7 @@ static uint32_t chance(uint32_t of)
     return (dice >> 32) % of;
 }
 
-/* Whether stdin is still open after so many milliseconds. */
+/* Waits for this many milliseconds. Returns whether stdin is still open. */
 static bool pause_ms(int ms)
 {
     struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
@@ -285,7 +287,7 @@ static bool pause_ms(int ms)
     return poll(&in, 1, ms) <= 0 || read(STDIN_FILENO, rest, sizeof rest) > 0;
 }
 
-/* Raises each site of a probe, or lowers them. False when the process is gone. */
+/* Raises each site of a probe, or lowers them. Returns false if the process has ended. */
 static bool flip(const char *probe)
 {
     for (int i = 0; i < site_count; i++) {

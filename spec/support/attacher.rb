@@ -3,13 +3,12 @@
 require "open3"
 
 module Support
-  # The C attacher beside this file: a tracer that costs milliseconds where bpftrace costs half a
-  # second.
+  # Runs attacher.c, a tracer that attaches in milliseconds where bpftrace takes half a second.
   class Attacher < Child
     SOURCE = File.join(__dir__, "attacher.c")
     BINARY = File.join(ROOT, "tmp/attacher")
 
-    # Compiles it when it is missing or older than its source.
+    # Compiles it if it is missing or older than its source.
     def self.binary
       return BINARY if File.exist?(BINARY) && File.mtime(BINARY) >= File.mtime(SOURCE)
 
@@ -21,9 +20,9 @@ module Support
       BINARY
     end
 
-    # cycles: n times in and out, else it stays attached until #detach or #finish. wait: each time
-    # until the hooks are in and out. by_path: every process that maps the library. random: a seed,
-    # by which single probes go in and out.
+    # cycles: attaches and detaches this many times; otherwise it stays attached until #detach or
+    # #finish. wait: waits each time until the hooks are in or out. by_path: traces every process
+    # that maps the library. random: a seed for raising and lowering single probes.
     def initialize(target, *probes, library: LIBRARY, cycles: nil, random: nil, wait: random.nil?,
                    by_path: false)
       options = []
@@ -35,8 +34,8 @@ module Support
       super(self.class.binary, *options, target.pid.to_s, library, *probes, stdin: true)
     end
 
-    # Each returns the figures of one step: {attach_ms: 8.1, hooked_ms: 31.0}, counted from the
-    # start of the attach.
+    # Each returns the figures of one step, {attach_ms: 8.1, hooked_ms: 31.0}, since the start of
+    # the attach.
     def attached(within: 60) = figures(await_line(/\Aattached (.*)/, within: within)[1])
 
     def detach
@@ -44,9 +43,9 @@ module Support
       figures(await_line(/\Adetached (.*)/)[1])
     end
 
-    # Ends it; returns every cycle's figures. The kernel takes 0.1 s for a cycle, and 3 s where many
-    # attach: on the whole machine one waits for the other, and each for several grace periods of
-    # RCU.
+    # Ends the attacher and returns every cycle's figures. A cycle takes the kernel 0.1 s, or 3 s
+    # with many tracers: attaches on the whole machine wait for each other, and each waits for
+    # several grace periods of RCU.
     def finish(within: 30 + (10 * @cycles))
       close_stdin
       status = wait(within: within)

@@ -1,14 +1,14 @@
 # frozen_string_literal: true
 
 module Support
-  # Waiting for a condition with a deadline. The deadline is generous: it only ends a spec that
-  # would hang, it measures nothing.
+  # Waits for a condition with a deadline. The deadline is long: it only ends a spec that would
+  # hang, and measures nothing.
   module Await
     Timeout = Class.new(StandardError)
 
     module_function
 
-    # Returns what the block returns as soon as it is truthy.
+    # Calls the block until its result is truthy, and returns the result.
     def await(what, within: 60, every: 0.002)
       deadline = monotonic + within
       until (result = yield)

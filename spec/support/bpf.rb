@@ -3,8 +3,8 @@
 require "open3"
 
 module Support
-  # Whether bpftrace can trace here. `bpf: true` on an example asks for it: where it cannot, the
-  # example fails in CI and is skipped elsewhere, with the reason.
+  # Whether bpftrace can trace here. An example with `bpf: true` requires it. Otherwise the example
+  # fails in CI, and is skipped elsewhere with the reason.
   module Bpf
     module_function
 
@@ -16,7 +16,7 @@ module Support
       yield "needs BPF: #{reason}"
     end
 
-    # nil when all is well.
+    # Returns nil if bpftrace can trace.
     def reason
       return @reason if defined?(@reason)
 

@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 module Support
-  # A started process whose output is read as it comes. In a process group of its own, so that
-  # #kill_all also reaches what it forked.
+  # A started process whose output is read as it comes. It has its own process group, so #kill_all
+  # also ends its forked children.
   class Child
     include Await
 
@@ -25,7 +25,7 @@ module Support
     def err = @lines[:err].dup
     def to_s = "#{@command} (pid #{@pid}, #{@poll || "running"})\n--- stdout\n#{out}--- stderr\n#{err}---"
 
-    # For a failed example: where each of its threads is, and what the kernel says of it.
+    # Returns for a failed example the place and the kernel's state of each thread.
     def state
       "#{self}\n" + Dir["/proc/#{@pid}/task/*"].map do |task|
         name, wchan, call, stat = %w[comm wchan syscall stat].map do |file|
@@ -45,7 +45,7 @@ module Support
 
     def close_stdin = @stdin.close
 
-    # The MatchData of the first line of stdout (stream: :err for stderr) that matches.
+    # Returns the MatchData of the first matching line of stdout (stream: :err for stderr).
     def await_line(pattern, within: 60, stream: :out)
       await("a line like #{pattern.inspect}", within: within) do
         complete = @lines[stream][/\A.*\n/m].to_s
@@ -58,25 +58,25 @@ module Support
     def alive? = poll.nil?
 
     def signal(name)
-      Process.kill(name, @pid) unless @poll # its number may be another's by now
+      Process.kill(name, @pid) unless @poll # its number may be reused by now
     rescue Errno::ESRCH
       nil
     end
 
-    # Waits for the end and for all of the output. Returns the Process::Status.
+    # Waits for the end of the process and of its output. Returns the Process::Status.
     def wait(within: 60)
       await("the end of #{self}", within: within) { poll }
       @threads.each { |thread| thread.join(5) }
       @poll
     end
 
-    # Asks it to stop, and returns its Process::Status.
+    # Sends the signal, waits, and returns the Process::Status.
     def stop(name = :TERM, within: 30)
       signal(name)
       wait(within: within)
     end
 
-    # For clean-up: nothing that this process started is left behind.
+    # Kills the process and all its children, for clean-up.
     def kill_all
       kill_group
       wait
@@ -85,8 +85,8 @@ module Support
 
     private
 
-    # The number of a group is not given away while it has members. Once ours is reaped, a process
-    # of that number is another's.
+    # The kernel does not reuse the number of a group with members. After this process is reaped, a
+    # process with its number is another one.
     def kill_group
       Process.kill(:KILL, -@pid) unless @poll && File.exist?("/proc/#{@pid}")
     rescue Errno::ESRCH
@@ -101,7 +101,7 @@ module Support
       end
     end
 
-    # The Process::Status once it has ended.
+    # Returns the Process::Status if the process has ended.
     def poll = @poll ||= Process.wait2(@pid, Process::WNOHANG)&.last
 
     def check_alive(pattern)

@@ -3,14 +3,14 @@
 require "open3"
 
 module Support
-  # What binutils says about a library: an independent reader, so that specs do not test our code
+  # What binutils reads in a library. Its reader is independent, so the specs do not test our reader
   # with itself.
   module Elf
     Note = Struct.new(:provider, :name, :location, :base, :semaphore, :arguments, keyword_init: true)
 
     module_function
 
-    # Every .note.stapsdt entry, in the order of the file.
+    # Every entry of .note.stapsdt, in file order.
     def stapsdt_notes(library, readelf: "readelf")
       text = tool(readelf, "-n", "-W", library)
       places = /Location: (\h+|0x\h+), Base: (0x\h+), Semaphore: (0x\h+)/

@@ -1,18 +1,17 @@
 # frozen_string_literal: true
 
 module Support
-  # examples/flask_app as it runs in production: gunicorn with two workers, in a process group of
-  # its own.
+  # Runs examples/flask_app as in production: gunicorn with two workers, in its own process group.
   class FlaskApp < Child
     DIRECTORY = File.join(ROOT, "examples/flask_app")
-    # The virtualenvs in which bin/setup has its packages, one for each version of Python.
+    # The virtualenvs in which bin/setup installs its packages, one for each version of Python.
     PACKAGES = File.join(ROOT, "vendor/python")
 
     def self.gunicorn = File.join(PACKAGES, Python.full_version, "bin/gunicorn")
-    # The interpreter that has them.
+    # The interpreter with these packages.
     def self.python = File.join(PACKAGES, Python.full_version, "bin/python")
 
-    # For `before`: without them the example fails in CI, and is skipped elsewhere.
+    # For `before`. Without the packages the example fails in CI, and is skipped elsewhere.
     def self.require!
       return if File.executable?(gunicorn)
 
@@ -22,7 +21,7 @@ module Support
       yield missing
     end
 
-    # Where it listens, once it is ready.
+    # The URL on which it listens, when it is ready.
     attr_reader :url
 
     # env: the switches of its README, such as "FIXED" => "parser".
@@ -41,7 +40,7 @@ module Support
       self
     end
 
-    # Process ids of the newest two workers that it started.
+    # Process ids of the two newest workers.
     def workers = err.scan(/Booting worker with pid: (\d+)$/).flatten.last(2).map(&:to_i)
 
     def get(path) = Net::HTTP.get_response(URI("#{@url}#{path}"))
@@ -50,8 +49,8 @@ module Support
       Net::HTTP.post(URI("#{@url}#{path}"), body, "Content-Type" => type)
     end
 
-    # The load loop, started: it ends by itself, or with #stop(:INT), and its last line is the JSON
-    # of what it did.
+    # Starts the load loop. It ends by itself, or with #stop(:INT). Its last line is JSON with its
+    # counts.
     def load(seconds: 120)
       Child.new(Python.interpreter, File.join(DIRECTORY, "load.py"), "--url", @url, "--seconds", seconds.to_s,
                 "--json")

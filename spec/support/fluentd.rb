@@ -5,9 +5,8 @@ require "net/http"
 require "socket"
 
 module Support
-  # A real fluentd that takes OTLP and writes what came to a file. bin/setup backends installs it.
-  # Without it the examples that ask for it are skipped, or fail where PROBESCOPE_BACKENDS says that
-  # it has to be there.
+  # A real fluentd that receives OTLP and writes it to a file. bin/setup backends installs it.
+  # Without it the examples are skipped, or fail if PROBESCOPE_BACKENDS requires it.
   class Fluentd < Child
     DIRECTORY = File.join(ROOT, "spec/otel/fluentd")
 
@@ -24,7 +23,7 @@ module Support
 
     def initialize
       @folder = Dir.mktmpdir
-      # may be taken by the time that it is wanted, which is seldom
+      # Another process might take the port before fluentd does, but rarely.
       @port = TCPServer.open("127.0.0.1", 0) { |server| server.addr[1] }
       File.write(File.join(@folder, "fluent.conf"), configuration)
       super(RbConfig.ruby, "-S", "bundle", "exec", "fluentd", "--no-supervisor",
@@ -32,13 +31,13 @@ module Support
       await("fluentd", within: 60) { listening? }
     end
 
-    # For OTEL_EXPORTER_OTLP_LOGS_ENDPOINT.
+    # The value of OTEL_EXPORTER_OTLP_LOGS_ENDPOINT.
     def endpoint = "http://127.0.0.1:#{@port}/v1/logs"
 
-    # All that it has written.
+    # All that fluentd has written.
     def text = Dir[File.join(@folder, "out*.log")].map { |path| File.read(path) }.join
 
-    # Hashes, each a log record with the attributes of its resource.
+    # Returns a Hash for each log record, with the attributes of its resource.
     def records
       logs = text.lines.flat_map do |line|
         JSON.parse(JSON.parse(line).fetch("message")).fetch("resourceLogs")
@@ -58,7 +57,7 @@ module Support
 
     private
 
-    # It writes bytes as any message of Protocol Buffers has them in JSON.
+    # fluentd writes bytes in the JSON encoding of Protocol Buffers, base64.
     def ids(record)
       record.slice("traceId", "spanId").transform_values { |id| id.unpack1("m").unpack1("H*") }
     end

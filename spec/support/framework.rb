@@ -4,9 +4,9 @@ require "net/http"
 require "probescope/host/descendants"
 
 module Support
-  # An application of spec/frameworks as it runs in production: a server with two workers. bin/setup
-  # frameworks installs what they need; without it the examples are skipped, or fail where
-  # PROBESCOPE_FRAMEWORKS says that it has to be there.
+  # Runs an application of spec/frameworks as in production: a server with two workers. bin/setup
+  # frameworks installs its packages. Without them the examples are skipped, or fail if
+  # PROBESCOPE_FRAMEWORKS requires them.
   class Framework < Child
     DIRECTORY = File.join(ROOT, "spec/frameworks")
     ADDRESS = %r{(?:http|tcp)://127\.0\.0\.1:(\d+)}
@@ -34,8 +34,8 @@ module Support
       end
     end
 
-    # kind: :ruby or :python, the language of its processes. port: 0 where the server takes any and
-    # says which.
+    # kind: :ruby or :python, the language of its processes. port: 0 if the server chooses a port
+    # and prints it.
     def initialize(kind, *command, env: {})
       @kind = kind
       @cache = Dir.mktmpdir
@@ -43,7 +43,7 @@ module Support
       super(*command, env: Support.plain_env.merge("CACHE" => @cache, **own, **env), chdir: DIRECTORY)
     end
 
-    # workers: processes that answer beside the first one.
+    # workers: number of processes that answer besides the first one.
     def ready(workers: 2)
       await("the address of #{self}", within: 120) { url || (raise "ended: #{self}" unless alive?) }
       await("an answer of #{self}", within: 60) { ask("/warm").code == "404" }
@@ -55,8 +55,8 @@ module Support
       @url ||= (out + err)[ADDRESS, 1]&.then { |port| "http://127.0.0.1:#{port}" }
     end
 
-    # The processes that have something that tells of requests, but for a master that has loaded the
-    # application, too.
+    # Returns the processes that report requests, without a master that has also loaded the
+    # application.
     def workers
       Probescope::Host::Descendants.of(pid).select do |pid|
         info(pid)&.then { |info| info.flags.include?(:requests) }

@@ -3,13 +3,12 @@
 require "open3"
 
 module Support
-  # host_target.c beside this file: a process with the probes that says exactly what an example
-  # wants to hear.
+  # Runs host_target.c, a process with the probes that fires exactly what an example needs.
   module HostTarget
     SOURCE = File.join(__dir__, "host_target.c")
     BINARY = File.join(ROOT, "tmp/host_target")
 
-    # Compiles it when it is missing or older than its source.
+    # Compiles it if it is missing or older than its source.
     def self.binary
       return BINARY if File.exist?(BINARY) && File.mtime(BINARY) >= File.mtime(SOURCE)
 
@@ -20,24 +19,25 @@ module Support
       BINARY
     end
 
-    # Its options stand in host_target.c. binary: a copy of it, for what has to be done to the file.
+    # host_target.c describes its options. binary: a copy of the file, for examples that change the
+    # file.
     def host_target(*options, binary: HostTarget.binary)
       child = keep(Child.new(binary, *options.map(&:to_s)))
       child.await_line(/\Aready$/)
       child
     end
 
-    # probescope_info of a host_target, read by the specs' own reader.
+    # Returns the probescope_info of a host_target, read by the specs' own reader.
     def info_of(process) = Info.of(process.pid, File.readlink("/proc/#{process.pid}/exe"))
 
-    # Waits until it has flushed n times more, which it does while a tracer listens.
+    # Waits until it has flushed n more times. It flushes only under a tracer.
     def await_flushes(process, n)
       info = info_of(process)
       before = info.header[:flushes]
       await("#{n} flushes") { info.header[:flushes] >= before + n }
     end
 
-    # Every bpftrace that traces this process.
+    # Returns every bpftrace that traces this process.
     def tracers_of(pid)
       Dir["/proc/[0-9]*/cmdline"].select do |path|
         words = File.binread(path).split("\0")

@@ -1,19 +1,21 @@
 /*
  * A process with the probes and the probescope_info of ABI 1 but without a virtual machine, for the
- * specs of the host side: it says exactly what a spec wants to hear (hostile names, many rows, an
- * older library), several times faster than once a second.
+ * specs of the host side. It fires exactly what a spec needs (hostile names, many rows, an older
+ * library), several times faster than once a second.
  *
- *   host_target [--period MS] [--rows N] [--burst N] [--flushes N] [--hostile] [--strings] [--abi
- *   N] [--state N] [--old]
- *               [--old-ruby] [--number N] [--without PROBE]
+ *   host_target [--period MS] [--rows N] [--burst N] [--flushes N] [--hostile] [--strings]
+ *               [--abi N] [--state N] [--old] [--old-ruby] [--number N] [--without PROBE]
  *
- * As the library does, it flushes while somebody listens: first when no semaphore has changed for a
- * period, then once a period. A flush is one event for each row and each kind of statistics, then
- * stats__done, which always says that one second passed and half a second of CPU was used. --burst
- * N: N flushes after the first one, then silence until other tracers come, so that a spec knows the
- * sums. --flushes N: ends after those. --strings: its backtraces became strings. --without PROBE:
- * its runtime does not serve that one. --number N: its ids are those of process N, so that they are
- * known before.
+ * Like the library, it flushes under a tracer: first when no semaphore has changed for a period,
+ * then once a period. A flush is one event for each row and each kind of statistics, then
+ * stats__done, which always reports one second with half a second of CPU.
+ *
+ * --burst N: N flushes after the first one, then silence until a new tracer comes. So a spec
+ *   can compute the sums.
+ * --flushes N: ends after these flushes.
+ * --strings: its backtraces became strings.
+ * --without PROBE: its runtime does not serve this probe.
+ * --number N: its ids are those of process N, so that a spec can compute them before.
  */
 #define _GNU_SOURCE
 #include <stdint.h>
@@ -41,8 +43,8 @@
     X(function__slow1ms) X(function__slow10ms) X(function__slow100ms) X(exception__rescue) X(backtrace__done)
 
 /*
- * A function of its own in assembly: at its first instruction the arguments are where the note
- * says.
+ * Each function is in assembly: at its first instruction, the arguments are where the note
+ * describes them.
  */
 #define PROBE(name)                                                                                          \
     __attribute__((section(".probes"), used,                                                                 \
@@ -70,8 +72,8 @@ struct info_probe {
 enum { PROBE_COUNT = 0 PROBES(COUNT) };
 
 /*
- * As in the library. `--old` shortens the entries that the header announces, to be an older or a
- * newer library.
+ * The same layout as in the library. `--old` announces only the first three probes, like an older
+ * library.
  */
 __attribute__((visibility("default"))) struct {
     char magic[8];
@@ -91,7 +93,7 @@ __attribute__((visibility("default"))) struct {
                      .runtime = "ruby",
                      .runtime_version = "3.1.2",
                      .library_version = "0.1.0",
-                     .flags = 19, /* `--mute`: nothing tells of requests */
+                     .flags = 19, /* `--mute`: nothing reports requests */
                      .memory_limit = 32 << 20,
                      .memory_used = 4096};
 
@@ -104,7 +106,7 @@ static uint64_t p(const char *text)
     return (uint64_t)text;
 }
 
-/* Each process has requests of its own. */
+/* Each process has its own requests. */
 static uint64_t number;
 
 static uint64_t request_id(int row)
@@ -113,8 +115,8 @@ static uint64_t request_id(int row)
 }
 
 /*
- * Of each flush: row 0 takes 4 ms and is called by row 1, which takes 8 ms, and so on; the last one
- * is in no call, and raises.
+ * Fires the slow calls of a flush. Row 0 takes 4 ms and is called by row 1, which takes 8 ms, and
+ * so on. The last row has no caller, and raises.
  */
 static void slow_call(int row, int rows, const char *function, const char *file, int hostile)
 {
@@ -147,12 +149,12 @@ static void flush_row(int row, int rows, int hostile)
         strcpy(hostile_file, "/tmp/a,b\"\n\x1b]0;title\x07\xe9.rb");
         type = hostile_type, file = hostile_file, function = "odd,name\t#<call>";
     } else {
-        /* Leaked on purpose: names stay valid while the process lives. */
+        /* Leaked on purpose: names must stay valid while the process lives. */
         if (asprintf(&type, "Error%d", row) < 0 || asprintf(&function, "Parser#step%d", row) < 0) abort();
         file = "/app/lib/parser.rb";
     }
     uint64_t line = 10 + row, weight = row + 1;
-    /* Row 0 is in no request; the others are of two. */
+    /* Row 0 is in no request. The other rows belong to two requests. */
     const int tells = probescope_stats__by_request_semaphore && row;
     const uint64_t request = p(!tells    ? ""
                                : hostile ? "GET /\x1b[31m\n,\xff\""
@@ -203,7 +205,10 @@ static void flush_row(int row, int rows, int hostile)
     if (probescope_gc__done_semaphore && row < 2)
         fire_gc__done(p(hostile ? type : row ? "major" : "minor"), 1, 1000000 * weight, 12345, 0, NULL);
     if (probescope_gvl__wait_semaphore) fire_gvl__wait(100 + row, 1000000 * weight, 0, 0, 0, NULL);
-    /* Each row has one request of 1 ms a weight, and one that fails and takes ten times as long. */
+    /*
+     * Each row has one request of 1 ms times its weight, and one that fails and takes ten times as
+     * long.
+     */
     if (probescope_request__done_semaphore) {
         const char *route = hostile ? type : row & 1 ? "/orders/:id, [odd]" : "/orders";
         const uint64_t more[] = {1, p(""), row == 1 ? request_id(row) : 2, 0, p(route), p(route)};
@@ -217,7 +222,7 @@ static void flush_row(int row, int rows, int hostile)
     }
 }
 
-/* Functions that call each other: row 0 calls row 1, and so on. */
+/* Calls of functions: row 0 calls row 1, and so on. */
 static void call_row(int row, int rows, int hostile)
 {
     char *name = "odd,name\t\x1b[31m\xff#<call>", *file = "/app/lib/parser.rb";
@@ -279,7 +284,7 @@ int main(int argc, char **argv)
         else if (!strcmp(argv[i], "--abi")) probescope_info.abi = value;
         else if (!strcmp(argv[i], "--state")) state = value;
         else if (!strcmp(argv[i], "--old-ruby")) no_rescues = 1;
-        /* knows nothing of the later probes */
+        /* without the later probes */
         else if (!strcmp(argv[i], "--old")) probescope_info.probe_count = 3;
     }
     probescope_info.pid = getpid();
@@ -307,8 +312,8 @@ int main(int argc, char **argv)
     uint32_t before = 0;
     uint64_t sequence = 0;
     /*
-     * A tracer raises the semaphore well before its program is in, the more so on a busy machine. A
-     * burst comes only once, so it waits for longer.
+     * A tracer raises the semaphore well before its program runs, and earlier still on a busy
+     * machine. A burst comes only once, so it waits for longer.
      */
     int quiet = 0, settled = burst >= 0 ? 20 : 1;
     for (int since_attach = -1;; nanosleep(&pause, NULL)) {

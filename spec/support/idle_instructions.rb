@@ -6,16 +6,16 @@ require "tmpdir"
 require_relative "paths"
 
 module Support
-  # What a Ruby that nobody traces spends, in instructions: valgrind counts them, so the machine's
-  # speed plays no part.
+  # What a Ruby without a tracer costs, in instructions. valgrind counts them, so the result does
+  # not depend on the machine's speed.
   #
-  # Callgrind slows Ruby down fifty times, so the difference of a long and a short run is what a
-  # call costs: start-up cancels out. Only the main thread is counted; the library's watcher has one
-  # of its own.
+  # Callgrind slows Ruby down fifty times. The difference of a long and a short run gives the cost
+  # of a call without the start-up. Only the main thread is counted, because the library's watcher
+  # has its own thread.
   #
-  # Both processes have a second thread, as an application server has: glibc's malloc takes locks
-  # from the second thread on, whoever starts it, and that is the one difference (1 % of a raise)
-  # that a process of a single thread would see.
+  # Both processes have a second thread, like an application server. From the second thread on,
+  # glibc's malloc takes locks, whoever starts that thread. A process with a single thread would see
+  # only this difference (1 % of a raise).
   module IdleInstructions
     WORKS = {"a method call" => "callee(i)", "an allocation with `initialize`" => "Thing.new",
              "a raise" => "begin; raise 'x'; rescue; end"}.freeze
@@ -25,7 +25,7 @@ module Support
 
     module_function
 
-    # Instructions that the main thread spends on one turn of the work.
+    # Returns the instructions of the main thread for one turn of the work.
     def of(work, loaded:)
       per_run = [SHORT, LONG].map do |turns|
         callgrind("i = 0; while i < #{turns}; #{work}; i += 1; end", loaded: loaded)

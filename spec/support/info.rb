@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 module Support
-  # Reads probescope_info out of a running process. Written from the layout's description and not
-  # with the command's own reader, so that each checks the other.
+  # Reads probescope_info of a running process. It implements the layout's description without the
+  # command's reader, so each checks the other.
   class Info
     HEADER = "a8L<6Z16Z32Z16l<L<Q<6Z128Q<2"
     HEADER_NAMES = %i[magic size abi sequence probe_count probe_size probes_offset runtime runtime_version
@@ -16,7 +16,7 @@ module Support
 
     attr_reader :pid, :address
 
-    # nil when the process does not map the library (yet).
+    # Returns nil if the process does not map the library (yet).
     def self.of(pid, library = LIBRARY)
       base = File.foreach("/proc/#{pid}/maps").map { |line| line.chomp.split(" ", 6) }
                  .find { |_, _, offset, _, _, path| path == library && offset.hex.zero? }
@@ -29,7 +29,7 @@ module Support
       @memory = File.open("/proc/#{pid}/mem", "rb")
     end
 
-    # The header's fields, as a consistent snapshot.
+    # Returns the header's fields, as a consistent snapshot.
     def header
       Await.await("an even sequence in probescope_info of #{pid}") do
         before = HEADER_NAMES.zip(read(@address, HEADER_SIZE).unpack(HEADER)).to_h
@@ -52,10 +52,10 @@ module Support
     def state(probe) = probes.fetch(probe)[:state]
     def flags = FLAGS.select { |_, bit| header[:flags].anybits?(bit) }.keys
 
-    # The 16-bit counter that the kernel raises for each tracer, read from the process itself.
+    # Returns the 16-bit counter that the kernel raises for each tracer, read from the process.
     def semaphore(probe) = read(probes.fetch(probe)[:semaphore], 2).unpack1("S<")
 
-    # For a failed example: of each probe that is not plainly off.
+    # Describes for a failed example each probe that is not off.
     def states
       probes.map { |name, probe| "#{name}: #{probe[:state]} #{probe[:reason]}, semaphore #{semaphore(name)}" }
             .grep_v(/: off , semaphore 0/).join("\n")

@@ -5,13 +5,13 @@ require "net/http"
 require "socket"
 
 module Support
-  # A real Jaeger for spans: JAEGER=/path, or one on PATH. Without one the examples that ask for it
-  # are skipped, and fail in CI.
+  # A real Jaeger for spans: JAEGER=/path, or one on PATH. Without it the examples are skipped, and
+  # fail in CI.
   class Jaeger < Child
     PORTS = %w[collector.otlp.http collector.otlp.grpc collector.grpc-server collector.http-server
                query.http-server query.grpc-server admin.http].freeze
 
-    # nil where there is none.
+    # Returns nil without a Jaeger.
     def self.path
       in_path = ENV["PATH"].split(":").flat_map do |dir|
         %w[jaeger jaeger-all-in-one].map { |name| File.join(dir, name) }
@@ -36,17 +36,17 @@ module Support
 
     def endpoint = "http://127.0.0.1:#{@ports.fetch("collector.otlp.http")}"
 
-    # Where it takes OTLP over gRPC alone.
+    # The URL that accepts only OTLP over gRPC.
     def grpc = "http://127.0.0.1:#{@ports.fetch("collector.otlp.grpc")}"
 
-    # Of a service: [{id => Span}, ...], the spans of each trace.
+    # Returns the spans of each trace of a service: [{id => Span}, ...].
     def traces(service) = answers.traces(service)
 
     private
 
     def answers = Answers.new("http://127.0.0.1:#{@ports.fetch("query.http-server")}")
 
-    # They may be taken by the time that they are wanted, which is seldom.
+    # Other processes might take these ports before Jaeger does, but rarely.
     def free_ports(count)
       servers = Array.new(count) { TCPServer.new("127.0.0.1", 0) }
       servers.map { |server| server.addr[1] }
@@ -54,10 +54,10 @@ module Support
       servers&.each(&:close)
     end
 
-    # What a Jaeger says.
+    # Jaeger's answers to queries.
     class Answers
-      # trace: its id; times in microseconds; parent: id or nil. ours: whether the bridge sent it.
-      # raised: attributes of the exceptions in it.
+      # trace: id of the trace. Times are in microseconds. parent: id or nil. ours: whether the
+      # bridge sent it. raised: attributes of its exceptions.
       Span = Struct.new(:trace, :id, :parent, :name, :service, :began, :elapsed, :tags, :raised) do
         def ended = began + elapsed
         def ours? = tags.values_at("otel.scope.name", "otel.library.name").include?("probescope")
@@ -71,7 +71,7 @@ module Support
         get("traces?service=#{service}&limit=#{limit}&lookback=1h").map { |trace| spans(trace) }
       end
 
-      # nil where it does not answer.
+      # Returns nil if Jaeger does not answer.
       def get(path)
         response = Net::HTTP.get_response(URI("#{@url}/api/#{path}"))
         response.is_a?(Net::HTTPOK) ? JSON.parse(response.body).fetch("data") || [] : nil

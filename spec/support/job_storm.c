@@ -1,10 +1,11 @@
 /*
- * For jobs_from_threads_spec.rb: native threads ask for a job without end, while a Ruby thread
- * registers jobs of another extension. Each function knows which argument it has to be called with.
+ * For jobs_from_threads_spec.rb: native threads register a job without pause, while a Ruby thread
+ * registers jobs of another extension. Each function checks that it is called with its own
+ * argument.
  *
- *   JobStorm.run(way, seconds)  => {ours:, theirs:, registered:, wrong:}; way is :job (ext/probescope/job.c) or :register_one, called
- *                                  as only a thread with the VM lock may call it. Yields now and
- *                                  then.
+ *   JobStorm.run(way, seconds)  => {ours:, theirs:, registered:, wrong:}
+ *     way: :job (ext/probescope/job.c), or :register_one, which only a thread with the VM lock
+ *     may call. Yields now and then.
  *   JobStorm.asked              => 1, in a forked child
  */
 #include "job.c"
@@ -83,7 +84,7 @@ static void *ask_until_done(void *unused)
     return NULL;
 }
 
-/* In a forked child: how often the job was run that a new thread asked for. */
+/* Returns how often a job of a new thread ran, in a forked child. */
 static VALUE asked(VALUE self)
 {
     pthread_t thread;

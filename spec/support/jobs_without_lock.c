@@ -1,7 +1,7 @@
 /*
- * Preloaded by jobs_from_threads_spec.rb: counts calls of rb_postponed_job_register_one() on
- * threads that are none of Ruby's, and says so at the end. NO_ATFORK=1: there is no memory for
- * handlers of forks.
+ * Preloaded by jobs_from_threads_spec.rb. Counts calls of rb_postponed_job_register_one() on
+ * threads that are not Ruby's, and prints the count at the end. NO_ATFORK=1: there is no memory for
+ * fork handlers.
  */
 #include <dlfcn.h>
 #include <stdio.h>

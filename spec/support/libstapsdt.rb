@@ -4,7 +4,7 @@ require "open3"
 require "rbconfig"
 
 module Support
-  # Our libstapsdt.so, as `rake libstapsdt` installs it, and programs against it.
+  # The libstapsdt.so of this project, as `rake libstapsdt` installs it, and programs that use it.
   module LibStapsdt
     PREFIX = File.join(ROOT, "tmp/libstapsdt-spec")
 
@@ -14,7 +14,7 @@ module Support
       @build ||= tool(RbConfig.ruby, "-S", "bundle", "exec", "rake", "libstapsdt", "PREFIX=#{PREFIX}")
     end
 
-    # Compiles a C program as its documentation says, with pkg-config, and returns its path.
+    # Compiles a C program as its documentation describes, with pkg-config. Returns its path.
     def compile(source, name = File.basename(source, ".c"))
       build
       File.join(PREFIX, name).tap do |program|
@@ -22,7 +22,7 @@ module Support
       end
     end
 
-    # Systems for tests alone have no pkg-config.
+    # Systems that only run tests have no pkg-config.
     def flags
       unless system("sh", "-c", "command -v pkg-config >/dev/null")
         return ["-I#{PREFIX}/include", "-L#{PREFIX}/lib", "-lstapsdt"]

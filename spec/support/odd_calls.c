@@ -1,6 +1,6 @@
 /*
- * For spec/libstapsdt_spec.rb: says what comes of calls in an odd order, which has to be the same
- * with upstream's library.
+ * For spec/libstapsdt_spec.rb: prints the results of calls in an odd order. They must equal those
+ * of upstream's library.
  */
 #include <libstapsdt.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@ static void start(void)
     probe = providerAddProbe(provider, "probe", 2, uint8, int64);
 }
 
-/* What anybody can see of the structs. */
+/* Prints the public fields of the structs. */
 static void say(const char *what, int result)
 {
     printf("%s: %d, errno %d, error %d, handle %d, probe %s/%s %d %d %d %d fire %d enabled %d\n", what,

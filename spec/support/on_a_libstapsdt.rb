@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# For spec/gem_spec.rb: an application with a probe of its own that does no more than any libstapsdt
-# can.
+# For spec/gem_spec.rb: an application with its own probe that uses only what every libstapsdt
+# has.
 $stdout.sync = true
 SHOP = Probescope::Provider.new("shop")
 CHECKOUT = SHOP.probe(:checkout, :string, :integer, :uint8)

@@ -8,7 +8,7 @@ require "opentelemetry/exporter/otlp_logs"
 require "opentelemetry/exporter/otlp_metrics"
 
 module Support
-  # A backend that takes OTLP over HTTP and keeps it, or fails as it is told to.
+  # A backend that receives OTLP over HTTP and keeps it, or fails as configured.
   class OtlpServer
     REQUESTS = {
       "/v1/traces" => Opentelemetry::Proto::Collector::Trace::V1::ExportTraceServiceRequest,
@@ -16,7 +16,7 @@ module Support
       "/v1/metrics" => Opentelemetry::Proto::Collector::Metrics::V1::ExportMetricsServiceRequest
     }.freeze
 
-    # The ways in which backends fail, and the behaviour that is: {"hangs" => :hang, ...}.
+    # The ways in which backends fail, with the behaviour for each: {"hangs" => :hang, ...}.
     # retry_after: seconds.
     def self.failures(retry_after:)
       {"is down" => :down, "answers 503" => "503 Service Unavailable",
@@ -24,10 +24,10 @@ module Support
        "resets connections" => :reset, "hangs" => :hang}
     end
 
-    # How many requests came, whatever became of them; and when each did.
+    # times: when each request came, whatever its outcome. headers: those of each request.
     attr_reader :times, :headers
 
-    # tls: the server's OpenSSL::SSL::SSLContext, where it is to encrypt.
+    # tls: the server's OpenSSL::SSL::SSLContext, if it encrypts.
     def initialize(tls: nil)
       @tls = tls
       @server = TCPServer.new("127.0.0.1", 0)
@@ -42,10 +42,10 @@ module Support
 
     def endpoint = "http#{"s" if @tls}://127.0.0.1:#{@port}"
 
-    # :take, :part (one log record of each request is rejected), :down (nobody listens), :reset,
-    # :hang, :trickle (an answer that does not end), :endless (the same as fast as it is read),
-    # :endless_head, :bomb (200 MiB in 1 MiB of gzip), :garble (no HTTP), or an answer such as "503
-    # Service Unavailable\r\nRetry-After: 2".
+    # :take, :part (rejects one log record of each request), :down (does not listen), :reset, :hang,
+    # :trickle (a slow answer without end), :endless (a fast answer without end), :endless_head,
+    # :bomb (200 MiB in 1 MiB of gzip), :garble (no HTTP), or an answer such as "503 Service
+    # Unavailable\r\nRetry-After: 2".
     def behaviour=(wanted)
       was_down = @behaviour == :down
       @behaviour = wanted
@@ -55,7 +55,7 @@ module Support
       end
     end
 
-    # [[attributes of the resource, span], ...]
+    # Returns [[attributes of the resource, span], ...].
     def spans
       @kept["/v1/traces"].flat_map(&:resource_spans).flat_map do |one|
         of(one, one.scope_spans.flat_map(&:spans))
@@ -76,7 +76,7 @@ module Support
       end
     end
 
-    # {name => value}
+    # Returns {name => value}.
     def self.attributes(list) = list.to_h { |one| [one.key, one.value.public_send(one.value.value)] }
 
     def pid = 0

@@ -1,13 +1,12 @@
 # frozen_string_literal: true
 
-# For specs of programs with probes of their own: the files of those are in a directory of the
-# spec's.
+# For specs of programs with their own probes, whose files are in a directory of the spec.
 RSpec.shared_context "with probes of their own" do
   let(:directory) { Dir.mktmpdir }
   let(:environment) { Support.plain_env.merge("XDG_RUNTIME_DIR" => directory) }
   after { FileUtils.remove_entry(directory) }
 
-  # Ruby's own, for #start.
+  # Options of Ruby, for #start.
   def options = []
 
   def start(*arguments, **variables)
@@ -16,7 +15,7 @@ RSpec.shared_context "with probes of their own" do
                             env: env, stdin: true))
   end
 
-  # What a program prints that fires without a tracer.
+  # Returns the output of a program that fires without a tracer.
   def printed(source, **variables)
     program = start("-rprobescope", "-e", source, **variables)
     expect(program.wait).to be_success, program.to_s

@@ -1,14 +1,14 @@
 # frozen_string_literal: true
 
 module Support
-  # Whose children the spans of a bridge are, against what spec/otel/programs/requests.* knows of
-  # its own calls.
+  # Compares the parents of a bridge's spans with the calls that spec/otel/programs/requests.*
+  # recorded.
   class Parents
-    # "Work.outer12" or "outer12": a call of worker 12.
+    # "Work.outer12" or "outer12" is a call of worker 12.
     NAME = /(\w+?)(\d+)\z/
     NONE = ""
 
-    # report: the program's.
+    # report: the program's report.
     def initialize(report)
       @shape = report.fetch("shape")
       @requests = report.fetch("requests").to_h { |request| [[request["trace"]].pack("H*"), request] }
@@ -18,13 +18,13 @@ module Support
       @seen = Hash.new(0)
     end
 
-    # How many children there have to be.
+    # Returns the expected number of children.
     def expected = all.size
 
-    # Slow calls in requests that are not sampled.
+    # Returns the number of slow calls in requests that are not sampled.
     def unsampled = @requests.each_value.count { |request| !request["sampled"] } * @shape.size
 
-    # spans: OtlpServer#spans.
+    # spans: result of OtlpServer#spans.
     def take(spans)
       spans = spans.map(&:last)
       @by_id = spans.to_h { |span| [span.span_id, span] }
@@ -64,10 +64,10 @@ module Support
       @wrong << span unless right
     end
 
-    # {name => id} of the application's spans of a request.
+    # Returns {name => id} of the application's spans of a request.
     def own(request) = request ? request["spans"].transform_values { |id| [id].pack("H*") } : {}
 
-    # Whose span it is: [name, number].
+    # Returns [name, number] of the span with this id.
     def call(id)
       name, number = @by_id[id]&.name&.match(NAME)&.captures
       [name, number.to_i]

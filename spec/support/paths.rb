@@ -2,20 +2,20 @@
 
 module Support
   ROOT = File.expand_path("../..", __dir__)
-  # A directory for each Ruby: another Ruby must never load it. Benchmarks trace RUBY=/path, which
-  # has compiled it before.
+  # Each Ruby has its own directory: another Ruby must never load this library. Benchmarks trace
+  # RUBY=/path, for which it is compiled before.
   ABI_DIRECTORY = IO.popen([ENV.fetch("RUBY", RbConfig.ruby), "--disable=gems,rubyopt", "-rrbconfig", "-e",
                             'print RbConfig::CONFIG.values_at("ruby_version", "arch").join("-")'], &:read)
   LIBRARY = File.join(ROOT, "lib/probescope", ABI_DIRECTORY, "probescope.so")
   AUTO = File.join(ROOT, "lib/probescope/auto")
   EXE = File.join(ROOT, "exe/probescope")
-  # Where `ruby` and `bundle` are those of this Ruby.
+  # A PATH with `ruby` and `bundle` of this Ruby.
   RUBY_PATH = [RbConfig::CONFIG["bindir"], ENV.fetch("PATH")].join(File::PATH_SEPARATOR)
-  # Are this Ruby's stacks read at the tick, where nothing forbids it (ext/probescope/ticks.c)?
+  # Whether this Ruby's stacks are read at the tick, unless something forbids it
+  # (ext/probescope/ticks.c).
   RUBY_TICKS = RUBY_VERSION.match?(/\A3\.[1-4]\./)
 
-  # The environment as it was before Bundler: a process that a spec starts is somebody's
-  # application, not ours.
+  # The environment before Bundler. A process that a spec starts is like a user's application.
   def self.plain_env
     env = defined?(Bundler) ? Bundler.unbundled_env : ENV.to_h
     env.reject { |name, _| name.start_with?("PROBESCOPE_") }.merge("LANG" => "C.UTF-8")

@@ -1,10 +1,10 @@
 # frozen_string_literal: true
 
 module Support
-  # Processes beside each other, below each other and in containers.
+  # Starts sibling processes, child processes and containers.
   module ProcessTrees
-    # A small preforking server: forks a worker for each line on stdin, ends the newest one at
-    # "end". Each worker calls Job#run 10 times every 10 ms, and raises once.
+    # A small preforking server. It forks a worker for each line on stdin, and ends the newest one
+    # at "end". Each worker calls Job#run 10 times every 10 ms, and raises once.
     PREFORKING = <<~RUBY
       class Job
         def run(n) = n + 1
@@ -37,7 +37,7 @@ module Support
       end
     RUBY
 
-    # The process, and the numbers of its workers.
+    # Returns the process, and the numbers of its workers.
     def preforking(count, **options)
       @tree_folder = Dir.mktmpdir
       script = File.join(@tree_folder, "preforking.rb")
@@ -53,8 +53,8 @@ module Support
       await("a worker") { master.out.scan(/^worker (\d+)\n/).flatten[seen] }.to_i
     end
 
-    # Runs a shell script in mounts and a PID namespace of its own, like a container, and returns
-    # the Child: its last command is to say "ready". What follows `exec` is process 1 in there.
+    # Runs a shell script in its own mounts and PID namespace, like a container. Returns the Child.
+    # The last command must print "ready". What follows `exec` is process 1 in there.
     def container(script, within: 20, **options)
       command = %w[unshare --mount --pid --fork --mount-proc --kill-child sh -ec]
       child = keep(Child.new(*command, script, **options))
@@ -66,18 +66,18 @@ module Support
       Dir.glob("/proc/#{pid}/task/*/children").flat_map { |path| File.read(path).split.map(&:to_i) }
     end
 
-    # The number outside of the first process of a container.
+    # Returns the number, outside, of a container's first process.
     def inside(container) = await("the process in it") { children_of(container.pid).first }
 
-    # The bpftrace of a command.
+    # Returns the bpftrace processes of a command.
     def bpftraces(command)
       children_of(command.pid).flat_map { |helper| children_of(helper) }.reject { |pid| reader?(pid) }
     end
 
-    # The child in which foreign processes are read.
+    # Whether this is the child that reads foreign processes.
     def reader?(pid) = File.read("/proc/#{pid}/cmdline").start_with?("probescope: reader")
 
-    # The folder of links that its bpftrace goes by.
+    # Returns the folder of links through which the command's bpftrace attaches.
     def link_folder(command)
       await("bpftrace of #{command}") do
         words = bpftraces(command).map { |pid| File.read("/proc/#{pid}/cmdline").split("\0") }.first

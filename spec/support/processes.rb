@@ -1,10 +1,10 @@
 # frozen_string_literal: true
 
 module Support
-  # Starts what an example needs and ends it with the example.
+  # Starts the processes that an example needs, and ends them with the example.
   module Processes
     Result = Struct.new(:status, :out, :err, keyword_init: true) do
-      # With what it said instead, where that is none.
+      # Raises with the output if that is not JSON.
       def json
         JSON.parse(out)
       rescue JSON::ParserError
@@ -18,19 +18,19 @@ module Support
     def tracer(...) = keep(Tracer.new(...))
     def attacher(...) = keep(Attacher.new(...))
 
-    # The command, started: for what is done to it while it runs.
+    # Starts the command, for examples that act on it while it runs.
     def probescope_start(*args, env: {})
       keep(Child.new(RbConfig.ruby, EXE, *args.map(&:to_s), env: ENV.to_h.merge(env)))
     end
 
-    # The command, run to its end.
+    # Runs the command to its end.
     def probescope(*args, env: {}, within: 60)
       child = probescope_start(*args, env: env)
       status = child.wait(within: within)
       Result.new(status: status, out: child.out, err: child.err)
     end
 
-    # process: a Target or the like. Some probes are not there on some versions of a language.
+    # process: a Target or the like. Some versions of a language do not serve some probes.
     def skip_unless_served(process, *probes)
       missing = probes.find { |probe| process.info.state(probe) == :unsupported }
       skip "#{missing} is not served there" if missing
@@ -41,7 +41,7 @@ module Support
       child
     end
 
-    # Said where an example failed: a process that hangs tells why only while it lives.
+    # Prints the state of the processes of a failed example, while a hanging process still lives.
     def tell_of_processes
       warn "What it had started:", @processes.map(&:state) if @processes
     end

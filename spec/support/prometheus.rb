@@ -5,11 +5,11 @@ require "net/http"
 require "socket"
 
 module Support
-  # A real Prometheus for metrics. Debian builds it without its receiver of OTLP, so vmagent, of
-  # Debian's victoria-metrics, takes that and hands it on by remote write, under Prometheus's names.
-  # PROMETHEUS=/path and VMAGENT=/path, or those on PATH, or those that bin/setup backends fetches.
-  # Without them the examples that ask for them are skipped, or fail where PROBESCOPE_BACKENDS says
-  # that they have to be there.
+  # A real Prometheus for metrics. Debian builds it without the OTLP receiver. So vmagent, from
+  # Debian's victoria-metrics, receives OTLP and forwards it by remote write, under Prometheus's
+  # names. The programs are PROMETHEUS=/path and VMAGENT=/path, or those on PATH, or those that
+  # bin/setup backends fetches. Without them the examples are skipped, or fail if
+  # PROBESCOPE_BACKENDS requires them.
   class Prometheus < Child
     FETCHED = File.join(ROOT, "tmp/backends/usr/bin")
 
@@ -47,16 +47,16 @@ module Support
       await("Prometheus", within: 60) { ready?(@port, "-/ready") && ready?(@otlp, "health") }
     end
 
-    # For OTEL_EXPORTER_OTLP_METRICS_ENDPOINT.
+    # The value of OTEL_EXPORTER_OTLP_METRICS_ENDPOINT.
     def endpoint = "http://127.0.0.1:#{@otlp}/opentelemetry/v1/metrics"
 
-    # {labels => value} of now.
+    # Returns the present {labels => value}.
     def query(expression)
       found = answer("query?query=#{URI.encode_www_form_component(expression)}").fetch("data").fetch("result")
       found.to_h { |one| [one["metric"], Float(one["value"].last)] }
     end
 
-    # Warnings and errors of both.
+    # Warnings and errors of both programs.
     def complaints = "#{err}#{@vmagent.err}"
     def state = "#{super}#{@vmagent.state}"
 
@@ -68,7 +68,7 @@ module Support
 
     private
 
-    # They may be taken by the time that they are wanted, which is seldom.
+    # Other processes might take these ports before Prometheus does, but rarely.
     def free_ports
       servers = Array.new(2) { TCPServer.new("127.0.0.1", 0) }
       servers.map { |server| server.addr[1] }

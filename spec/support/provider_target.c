@@ -1,10 +1,10 @@
 /*
- * Fires probes of its own in a loop, whoever listens:
+ * Fires its own probes in a loop, with or without a tracer:
  *
  *   provider_target file|memory [PROVIDER [PROBE]]
  *
- * Prints "ready PID PATH", and obeys lines on stdin: "fork", "unload", "load", "enabled", and ends
- * with it.
+ * Prints "ready PID PATH", and reads orders from stdin: "fork", "unload", "load", "enabled". Ends
+ * with stdin.
  */
 #include <poll.h>
 #include <stdio.h>

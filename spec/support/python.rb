@@ -3,11 +3,11 @@
 require "open3"
 
 module Support
-  # The Python whose processes specs trace: PYTHON, or python3, with the package of this checkout,
-  # as bin/setup builds it in place.
+  # The Python whose processes the specs trace: PYTHON, or python3, with the package of this
+  # checkout, which bin/setup builds in place.
   module Python
     PACKAGE = File.join(ROOT, "python")
-    # A folder that loads the package into a Python by itself.
+    # A folder whose sitecustomize.py loads the package into a Python.
     LOADER = File.join(__dir__, "python")
 
     module_function
@@ -15,7 +15,7 @@ module Support
     def interpreter = ENV.fetch("PYTHON", "python3")
     def env(loaded: true) = {"PYTHONPATH" => [*(LOADER if loaded), PACKAGE].join(":")}
 
-    # Its extension; nil where it was not built.
+    # Path of the package's extension, or nil if it was not built.
     def library
       return @library if defined?(@library)
 
@@ -31,7 +31,7 @@ module Support
                                   "-c", "import platform; print(platform.python_version())"], &:read).chomp
     end
 
-    # For `before`: where there is no extension the example fails in CI, and is skipped elsewhere.
+    # For `before`. Without the extension the example fails in CI, and is skipped elsewhere.
     def require!
       return if library
 

@@ -3,14 +3,14 @@
 require "net/http"
 
 module Support
-  # examples/rack_app as it runs in production: Puma with two workers, in a process group of its
-  # own.
+  # Runs examples/rack_app as in production: Puma with two workers, in its own process group.
   class RackApp < Child
     DIRECTORY = File.join(ROOT, "examples/rack_app")
-    # Puma says so of each worker; the address is on a line before.
+    # Puma prints this for each worker, and the address on an earlier line.
     BOOTED = /Worker (\d+) \(PID: (\d+)\) booted in .*, phase: (\d+)$/
 
-    # bin/setup installs them, where Bundler's setting for this directory says.
+    # Whether the gems are installed. bin/setup installs them where Bundler's setting for this
+    # directory points.
     def self.gems?
       return @gems if defined?(@gems)
 
@@ -18,7 +18,7 @@ module Support
                      chdir: DIRECTORY, unsetenv_others: true, out: File::NULL, err: File::NULL)
     end
 
-    # Where it listens, once it is ready.
+    # The URL on which it listens, when it is ready.
     attr_reader :url
 
     # env: the switches of its README, such as "FIXED" => "parser".
@@ -33,13 +33,14 @@ module Support
       self
     end
 
-    # Process ids of the workers that serve in this phase: the number of phased restarts so far.
+    # Process ids of the workers that serve in this phase, which is the number of phased restarts so
+    # far.
     def workers(phase = 0)
       out.scan(BOOTED).filter_map { |_, worker, of| Integer(worker) if of == phase.to_s }
     end
 
-    # CPU seconds of the workers so far, all of their threads (clock ticks are too coarse for one
-    # turn of a benchmark).
+    # CPU seconds of all threads of the workers so far. Clock ticks are too coarse for one turn of a
+    # benchmark.
     def workers_cpu
       ns = workers.sum do |pid|
         Dir["/proc/#{pid}/task/*/schedstat"].sum { |path| File.read(path).split.first.to_i }
@@ -53,8 +54,8 @@ module Support
       Net::HTTP.post(URI("#{@url}#{path}"), body, "Content-Type" => type)
     end
 
-    # The load loop, started, with its own options: it ends by itself, or with #stop(:INT), and its
-    # last line is the JSON of what it did.
+    # Starts the load loop with its own options. It ends by itself, or with #stop(:INT). Its last
+    # line is JSON with its counts.
     def load(seconds: 120, **options)
       options = options.flat_map { |name, value| ["--#{name}", value.to_s] }
       Child.new(RbConfig.ruby, File.join(DIRECTORY, "load.rb"), "--url", @url, "--seconds", seconds.to_s,

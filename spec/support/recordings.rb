@@ -3,19 +3,20 @@
 require "json"
 
 module Support
-  # What the helper of the command hears of a real bpftrace, kept in
-  # spec/fixtures/bpftrace/VERSION/PROGRAM.jsonl: of each recording a line about it, then the
-  # helper's answers and bpftrace's lines as they came. `rake fixtures:record` makes them again, by
-  # spec/support/host_target.c.
+  # What the command's helper reads from a real bpftrace, kept in
+  # spec/fixtures/bpftrace/VERSION/PROGRAM.jsonl. Each recording has a line about itself, then the
+  # helper's answers and bpftrace's lines in their order. `rake fixtures:record` makes the
+  # recordings again, with spec/support/host_target.c.
   module Recordings
     FOLDER = File.join(ROOT, "spec/fixtures/bpftrace")
 
-    # program: of a command that prints a table, without ".bt". kind: what is special about it.
-    # argv: of the command, without processes. processes: options of each host_target. stopped: how
-    # many of them are stopped meanwhile. order: changes to what the command asks its helper for.
+    # program: that of a command that prints a table, without ".bt". kind: the special property.
+    # argv: arguments of the command, without processes. processes: options of each host_target.
+    # stopped: how many of them are stopped meanwhile. order: changes to the command's order to its
+    # helper.
     Recording = Struct.new(:program, :kind, :command, :argv, :processes, :stopped, :order,
                            keyword_init: true) do
-      # As it stands in the file.
+      # Returns the recording's first line in the file.
       def head(pids) = {recording: kind, command: command, argv: argv, pids: pids}
     end
 
@@ -28,7 +29,7 @@ module Support
     LIVE = {"stat" => ["stat"], "light" => ["stat", "--light"], "flow" => ["flow"]}.freeze
     PROGRAMS = {**TABLES, **BY_REQUEST, **LIVE}.freeze
 
-    # A process of three rows and one of two have names in common; the third one's names are
+    # A process with three rows and one with two rows share names. The third one's names are
     # hostile.
     KINDS = {
       "one" => {processes: [%w[--rows 3]]},
@@ -41,7 +42,7 @@ module Support
       "stopped" => {processes: [%w[--rows 2], %w[--rows 2]], stopped: 1, only: %w[calls]},
       "lost" => {processes: [%w[--rows 400]], order: {pages: 1}, only: %w[flow]}
     }.freeze
-    # Its calls are 4 ms longer from row to row.
+    # Each row's calls are 4 ms longer than the previous row's.
     ROWS = {"slow100ms" => "27", "slow100ms_by_request" => "27"}.freeze
 
     module_function
@@ -59,12 +60,12 @@ module Support
       end
     end
 
-    # "0.17", and the like, that there are recordings of.
+    # Versions of bpftrace with recordings, such as "0.17".
     def versions = Dir.children(FOLDER).sort_by { |name| Gem::Version.new(name) }
 
     def path(version, program) = File.join(FOLDER, version, "#{program}.jsonl")
 
-    # [[head, [answer, ...]], ...] of a file; the answers are those of Host::Client#trace.
+    # Returns [[head, [answer, ...]], ...] of a file, with the answers of Host::Client#trace.
     def read(version, program)
       lines = File.binread(path(version, program)).lines(chomp: true)
       recordings = lines.slice_before { |line| line.start_with?('{"recording":') }

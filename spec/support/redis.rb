@@ -3,8 +3,8 @@
 require "socket"
 
 module Support
-  # A real Redis. Debian's redis-tools has it, under the name of another tool; redis-server would
-  # start a service.
+  # A real Redis. Debian's redis-tools has it under the name of another tool. The package
+  # redis-server would start a service.
   class Redis < Child
     def self.path
       names = ENV["PATH"].split(":").product(%w[redis-server redis-check-rdb]).map do |folder, name|
@@ -16,7 +16,7 @@ module Support
     def initialize
       @folder = Dir.mktmpdir
       File.symlink(Redis.path, File.join(@folder, "redis-server"))
-      # may be taken by the time that it is wanted, which is seldom
+      # Another process might take the port before Redis does, but rarely.
       @port = TCPServer.open("127.0.0.1", 0) { |server| server.addr[1] }
       super(File.join(@folder, "redis-server"), "--port", @port.to_s, "--bind", "127.0.0.1", "--save", "",
             "--dir", @folder)

@@ -6,10 +6,10 @@ require "support/recordings"
 require "probescope/cli"
 
 module Support
-  # Runs a command of either host on what a bpftrace printed once, without BPF, and gives what it
-  # prints as a text.
+  # Runs a command of either host on recorded output of bpftrace, without BPF. Returns its output as
+  # text.
   module Replay
-    # What differs between two recordings of the same.
+    # What differs between two recordings of the same work.
     VARYING = {
       /\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z/ => "YYYY-MM-DDThh:mm:ss.uuuuuuZ",
       /\b\d\d:\d\d:\d\d(\.\d{3})?\b/ => 'hh:mm:ss\1',
@@ -19,11 +19,11 @@ module Support
 
     module_function
 
-    # text: with the command line before it and stderr behind it. objects: what it printed as JSON.
+    # text: the command line, the output and stderr. objects: the JSON objects in the output.
     Told = Struct.new(:text, :objects)
 
-    # A Told, as the gem's command prints it. argv: what it is given besides what the program
-    # depends on.
+    # Returns the gem's output as a Told. argv: further arguments, on which the program does not
+    # depend.
     def gem(head, answers, *argv)
       words = [head[:command], *head[:pids].flat_map { |pid| ["-p", pid.to_s] }, "-d", "2", *head[:argv],
                *argv]
@@ -45,7 +45,7 @@ module Support
       Probescope::CLI.complain(e)
     end
 
-    # A Told, as `python -m probescope trace` prints it: of one process.
+    # Returns the output of `python -m probescope trace` for one process as a Told.
     def wheel(head, program, answers, *argv)
       pid = head[:pids].first
       lines = answers.filter_map { |answer| answer[:line] if answer[:is] == "output" }
@@ -59,7 +59,7 @@ module Support
                objects)
     end
 
-    # What the process said of itself at the end, as the wheel's host reads it from the process.
+    # The process's own state at the end, as the wheel's host reads it from the process.
     def known(answers)
       target = answers.find { |answer| answer[:is] == "ended" }[:targets].first
       served = target[:serves].to_h { |name| [name.to_s, {state: "off"}] }
@@ -71,7 +71,7 @@ module Support
       }
     end
 
-    # One for all: it ends with this process, whose end closes its input.
+    # One Python serves all replays. It ends when this process ends and closes its input.
     def python
       env = Support.plain_env.merge(Python.env(loaded: false), "TZ" => "UTC")
       @python ||= IO.popen(env, [Python.interpreter, File.join(ROOT, "tests/replay.py")], "r+",

@@ -4,12 +4,11 @@ require "json"
 require "json_schemer"
 
 module Support
-  # docs/schema, held more strictly than for users: a field that a schema does not know is a mistake
-  # here.
+  # docs/schema, more strictly than for users: here, an unknown field is a mistake.
   module Schemas
     module_function
 
-    # Complaints about an object or several; none when all is well. command: whose schema.
+    # Returns complaints about one or more objects; none if they fit. command: whose schema.
     def complaints(command, *objects)
       schema = (@schemas ||= {})[command] ||= JSONSchemer.schema(strict(JSON.parse(File.read(path(command)))))
       objects.flat_map do |object|
@@ -30,7 +29,7 @@ module Support
   end
 end
 
-# An object that a command printed, or several: of the shape that docs/schema has for it.
+# Matches one or more objects that a command printed against its schema in docs/schema.
 RSpec::Matchers.define :fit_the_schema_of do |command|
   match do |objects|
     (@complaints = Support::Schemas.complaints(command, *(objects.is_a?(Array) ? objects : [objects]))).empty?

@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
 module Support
-  # A Ruby or Python process to trace: a script of examples/ or a few lines of Ruby, with probescope
-  # loaded from this checkout.
+  # A Ruby or Python process to trace, with probescope loaded from this checkout: a script of
+  # examples/, or a few lines of Ruby.
   class Target < Child
-    # source: path of a script (.rb or .py), or Ruby code. It prints a line "ready" when specs are
-    # to wait for it (#ready).
+    # source: path of a script (.rb or .py), or Ruby code. It prints a line "ready" if specs are to
+    # wait for it (#ready).
     def initialize(source, *args, loaded: true, ruby: RbConfig.ruby, python: nil, options: [], env: {},
                    **child)
       in_python = source.end_with?(".py")
@@ -22,7 +22,7 @@ module Support
       self
     end
 
-    # probescope_info of this process or of a child that it forked.
+    # Returns the probescope_info of this process or of its forked child.
     def info(of = pid)
       (@infos ||= {})[of] ||= await("the library in process #{of}") { Info.of(of, @library) }
     end
@@ -47,12 +47,12 @@ module Support
       return super unless @infos
 
       super + @infos.map { |of, info| "probescope in #{of}: #{info.header}\n#{info.states}\n" }.join
-    rescue SystemCallError, EOFError # it has ended
+    rescue SystemCallError, EOFError # the process has ended
       super
     end
 
-    # What a program of examples/ counts by itself, as of now: {"documents" => 812.0, "raises" =>
-    # 215_992.0, "cpu" => 0.6, ...}
+    # Returns a program's own counts from now, for a program of examples/: {"documents" => 812.0,
+    # "raises" => 215_992.0, "cpu" => 0.6, ...}.
     def counters
       reports = -> { out.scan(/^\w+=\d.*\n/) }
       seen = reports.call.size
@@ -60,7 +60,7 @@ module Support
       await("counters of #{self}") { reports.call[seen] }.scan(/(\w+)=([\d.]+)/).to_h.transform_values(&:to_f)
     end
 
-    # CPU seconds, user and system, of the whole process.
+    # Returns the CPU seconds, user and system, of the whole process.
     def cpu = File.read("/proc/#{pid}/stat").rpartition(")").last.split.values_at(11, 12).sum(&:to_i) / 100.0
   end
 end

@@ -1,11 +1,11 @@
 /*
  * Reads the thread context of OpenTelemetry (OTEP 4947) of a thread of another process, as a
- * profiler would: x86-64, glibc.
+ * profiler would. For x86-64 and glibc.
  *
  *   thread_record PID TID LIBRARY
  *
- * Prints "trace_id span_id flags", or "none". The library's symbol is found through its file; the
- * thread's storage through its thread pointer and the vector of modules (dtv) behind it.
+ * Prints "trace_id span_id flags", or "none". It finds the library's symbol in the library's file,
+ * and the thread's storage through the thread pointer and the vector of modules (dtv).
  */
 #define _GNU_SOURCE
 #include <elf.h>
@@ -36,7 +36,7 @@ static uint64_t word(uint64_t address)
     return value;
 }
 
-/* Where the file is mapped from its beginning. */
+/* Returns the address at which the file's beginning is mapped. */
 static uint64_t base_of(int pid, const char *library)
 {
     char path[64], line[4096];
@@ -66,7 +66,7 @@ int main(int argc, char **argv)
     const char *names = elf + sections[symbols->sh_link].sh_offset;
     uint32_t index = 0;
     while (strcmp(names + symbol[index].st_name, "otel_thread_ctx_v1") != 0) index++;
-    /* Where the dynamic linker has written the module's number. */
+    /* The address at which the dynamic linker has written the module's number. */
     uint64_t place = 0;
     for (int i = 0; i < head->e_shnum; i++) {
         if (sections[i].sh_type != SHT_RELA) continue;
@@ -90,7 +90,7 @@ int main(int argc, char **argv)
         fail("ptrace");
     uint64_t module = word(base_of(pid, argv[3]) + place), vector = word(registers.fs_base + 8);
     uint64_t size = word(vector - 16), block = module <= size ? word(vector + 16 * module) : UINT64_MAX;
-    /* A thread has none, or -1, until it uses one of the library's variables. */
+    /* A thread's block is 0 or -1 until the thread uses one of the library's variables. */
     uint64_t record = block == 0 || block == UINT64_MAX ? 0 : word(block + symbol[index].st_value);
     unsigned char bytes[28] = {0};
     if (record && pread(memory, bytes, sizeof(bytes), (off_t)record) != sizeof(bytes)) fail("record");

@@ -1,14 +1,16 @@
 /*
- * For ticks_spec.rb: what shows whether somebody sees the signal of a tick.
+ * For ticks_spec.rb: shows whether anything in the process notices the signal of a tick.
  *
- *   Ticks.signal            its number, or nil: nobody has put a handler there
- *   Ticks.waits(number)     so many short waits, each followed by a moment of work, without the VM lock => {calls:, interrupted:, short:}
- *   Ticks.exec_with_pending(path, argument)  blocks all signals, works for 100 ms and becomes
- *                                            another program
- *   Ticks.storm(rate)       so many signals a second, as if of timers, to all threads of Ruby's; until Ticks.calm => number sent
- *   Ticks.profile(seconds)  has SIGPROF sent for each 10 ms of CPU time, as profilers do, works for that CPU time => number of signals
+ *   Ticks.signal            number of the signal, or nil without a handler
+ *   Ticks.waits(number)     this many short waits, each followed by a moment of work, without the
+ *                           VM lock => {calls:, interrupted:, short:}
+ *   Ticks.exec_with_pending(path, argument)  blocks all signals, works for 100 ms and calls exec
+ *   Ticks.storm(rate)       this many signals a second, like a timer's, to all of Ruby's threads,
+ *                           until Ticks.calm => number sent
+ *   Ticks.profile(seconds)  works for this CPU time, with SIGPROF for each 10 ms of CPU time as in
+ *                           a profiler => number of signals
  *   Ticks.alarm(seconds)    alarm()
- *   Ticks.sandbox(action)   from now on a seccomp filter answers timer_create() so
+ *   Ticks.sandbox(action)   from now on a seccomp filter answers timer_create() with this action
  */
 #include <ruby/ruby.h>
 #include <ruby/thread.h>
@@ -130,9 +132,9 @@ static void name_of(int tid, char *name, size_t size)
 }
 
 /*
- * The VM's thread that ends time slices has the name of the program. No tick is armed for it. From
- * 3.3 on a signal there more often than every 10 ms has no slice end: a thread that computes keeps
- * the VM lock for good.
+ * Whether this is the VM's thread that ends time slices, which has the name of the program. No tick
+ * is armed for it. From 3.3 on, a signal to it more often than every 10 ms prevents the end of
+ * slices: a thread that computes keeps the VM lock for good.
  */
 static bool ends_slices(int tid)
 {

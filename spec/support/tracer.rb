@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 module Support
-  # A running bpftrace. It has attached when the semaphores say so: its own messages differ from
-  # version to version.
+  # A running bpftrace. The semaphores show that it has attached, because its own messages differ
+  # between versions.
   class Tracer < Child
     # program: a file, or the text of a program. pid: nil to trace by path, with the library in the
     # text.
@@ -25,7 +25,7 @@ module Support
       self
     end
 
-    # bpftrace 0.17 can lose a signal that comes while it attaches, so it is sent again.
+    # bpftrace 0.17 can lose a signal that comes while it attaches, so the signal is sent again.
     def stop(name = :TERM, within: 60)
       sent = nil
       await("the end of #{self}", within: within) do
@@ -38,7 +38,7 @@ module Support
       wait(within: within)
     end
 
-    # Ends the tracer as Ctrl-C does and returns what it printed; its maps come last.
+    # Ends the tracer as Ctrl-C does. Returns its output, with the maps at the end.
     def finish(within: 60)
       stop(:INT, within: within)
       out

@@ -1,5 +1,5 @@
-"""Runs a command to whose calls of some kinds the kernel answers EPERM, as under a seccomp profile,
-and from Linux 6.3 on with no way to make memory executable, as under systemd's
+"""Runs a command for which the kernel answers some calls with EPERM, like a seccomp profile. From
+Linux 6.3 on, the command also cannot make memory executable, like under systemd's
 MemoryDenyWriteExecute.
 
 python3 without_calls.py CALLS COMMAND...; as root. CALLS: numbers with commas between, or bpf.

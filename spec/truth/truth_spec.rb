@@ -4,15 +4,15 @@ require "spec_helper"
 require "time"
 %w[language ledger lock_waits checks results].each { |name| require_relative "support/#{name}" }
 
-# Programs that count what they do, in temperaments (spec/truth/programs), under every command that
-# makes sense for them: what a command reports is held against the program's own counters and
+# Programs that count what they do, in several temperaments (spec/truth/programs), run under every
+# command that suits them. The command's report is compared with the program's own counters and
 # clocks, in the interval that the command states.
 #
-#   rake truth    all of it; the results go into docs/truth.md
+#   rake truth    runs everything, and writes the results to docs/truth.md
 #
-# In a plain run of RSpec it is one seed, short intervals, and the temperaments and commands of the
-# gate (GATE, GATE_COMMANDS). TRUTH_LANGUAGES and TRUTH_ONLY: those that are run, with commas; all
-# without.
+# A plain run of RSpec has one seed, short intervals, and the gate's temperaments and commands
+# (GATE, GATE_COMMANDS). TRUTH_LANGUAGES and TRUTH_ONLY select languages and temperaments, separated
+# by commas; the default is all.
 RSpec.describe "The truth", :bpf, within: 7200 do
   seeds = Integer(ENV.fetch("TRUTH_SEEDS", "1"))
   seconds = Float(ENV.fetch("TRUTH_SECONDS", "1"))
@@ -23,7 +23,7 @@ RSpec.describe "The truth", :bpf, within: 7200 do
 
   around { |example| Dir.mktmpdir { |folder| (@folder = folder) && example.run } }
 
-  # group: among others.
+  # group: whether other programs run at the same time.
   def start(language, temperament, seed, group)
     env = language.env.merge("PROBESCOPE_FUNCTIONS" => "#{Truth::PROGRAMS}/work.*",
                              "TRUTH_GROUP" => ("1" if group))
@@ -31,7 +31,7 @@ RSpec.describe "The truth", :bpf, within: 7200 do
            options: language.options, env: env).ready
   end
 
-  # What a command answers about these programs: its JSON.
+  # Returns a command's answer about these programs: its JSON.
   def ask(programs, command, temperament, seconds)
     case command
     when "latency" then latency(programs, temperament == "slow_calls" ? "nap" : "step", seconds)
@@ -56,7 +56,7 @@ RSpec.describe "The truth", :bpf, within: 7200 do
 
   def flow(program, seconds)
     nap = @language.function("nap")
-    # Whole seconds are told, and one more may have begun.
+    # flow reports whole seconds, and the last second may be incomplete.
     lines = know do |times|
       probescope("flow", "-p", program.pid, "-d", (seconds * times) + 1, "--json", "--function", nap,
                  within: seconds + 240)
@@ -67,11 +67,11 @@ RSpec.describe "The truth", :bpf, within: 7200 do
   no_answer = /nothing is known|did not attach within|was not called in that time/
   more = /some figures may cover a second more than others/
 
-  # Where a machine is so busy that no interval ends in the time that was asked for, or bpftrace is
-  # not there in time, a command says so: no answer, and no wrong one. It is asked again, for
-  # longer. Linux 6.18 lets kernel threads that uprobes wait for starve for a minute beside thread
-  # pools, whoever traces (decision 215): so again and again, and not for so long that maps fill up.
-  # The same where a command warns that figures may cover more than the interval.
+  # On a very busy machine no interval may end in the requested time, or bpftrace may start too
+  # late. The command then reports that and has no answer. It runs again, for longer. It also runs
+  # again if it warns that its figures may cover more than the interval. On Linux 6.18, kernel
+  # threads that uprobes wait for may starve for a minute beside thread pools, for any tracer
+  # (decision 215). So there are several attempts, but none so long that maps fill up.
   define_method(:know) do |&ask|
     result = nil
     [1, 2, 4, 4, 4, 4].each do |times|
@@ -84,8 +84,8 @@ RSpec.describe "The truth", :bpf, within: 7200 do
 
   def now_ns = Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)
 
-  # A line of bpftrace, as docs/how-to/probes-of-your-own.md has it, on the file that these programs
-  # share. It says of each 10 ms what there was, and the interval is some of them.
+  # A bpftrace one-liner as in docs/how-to/probes-of-your-own.md, on the file that these programs
+  # share. It counts in slots of 10 ms, and the interval consists of some of these slots.
   define_method(:latency) do |programs, function, seconds|
     text = "usdt:#{latency_file(programs.first, function)}:latency:\"#{@language.probe(function)}\" " \
            "{ if (@n[pid] == 0) { printf(\"heard %d\\n\", pid); } @n[pid] += 1; " \
@@ -108,23 +108,23 @@ RSpec.describe "The truth", :bpf, within: 7200 do
     end
   end
 
-  # What the process has mapped for that function's probe.
+  # Returns the file that the process has mapped for the function's probe.
   def latency_file(program, function)
     paths = File.readlines("/proc/#{program.pid}/maps")
                 .filter_map { |line| line[%r{/\S*/latency-\h+\.so}] }.uniq
     paths.find { |path| File.binread(path).include?("#{@language.probe(function)}\0") }
   end
 
-  # One for each program that tells something of itself: process id => ledger.
+  # Returns the ledger of each program that wrote one: process id => ledger.
   def ledgers
     Dir[File.join(@folder, "*.json")].to_h do |path|
       [File.basename(path, ".json").to_i, Truth::Ledger.new(path)]
     end
   end
 
-  # The findings of a program for each seed, of all commands but stat at once. group: the programs
-  # are many. A command that has nothing to compare, where a machine was so busy that the programs
-  # did nothing meanwhile, is asked again about new ones, for longer.
+  # Returns the findings of a program for each seed. All commands but stat trace at once. group:
+  # whether there are many programs. On a very busy machine the programs may have done nothing, and
+  # a command has no figure to compare. That command runs again on new programs, for longer.
   def findings(temperament, commands, seeds, length, group: seeds.size > 1)
     found, served = findings_once(temperament, commands, seeds, length, group: group)
     silent = nothing_of(found, served)
@@ -135,19 +135,19 @@ RSpec.describe "The truth", :bpf, within: 7200 do
     found.reject { |one| silent.include?(one.command) } + again
   end
 
-  # Of these commands those that have no figure.
+  # Returns the commands without a figure.
   def nothing_of(found, commands)
     commands - found.select { |one| one.figures.any? }.map(&:command)
   end
 
-  # And the commands whose probe these programs serve.
+  # Also returns the commands whose probe these programs serve.
   def findings_once(temperament, commands, seeds, length, group:)
     programs = seeds.map { |seed| start(@language, temperament, seed, group) }
     commands = commands.reject do |command|
       programs.first.info.state(Truth::PROBES.fetch(command)) == :unsupported
     end
-    # The VM counts the objects that the library makes while hooks of other commands come in and go
-    # out: stat is asked alone, and first.
+    # The VM also counts the objects that the library makes while other commands' hooks come in and
+    # go out. So stat runs alone, and first.
     answers = commands.partition { |command| command == "stat" }.flat_map do |some|
       asking = some.map { |command| Thread.new { [command, ask(programs, command, temperament, length)] } }
       asking.map(&:value)
@@ -159,7 +159,7 @@ RSpec.describe "The truth", :bpf, within: 7200 do
     FileUtils.rm_f(Dir[File.join(@folder, "*")])
   end
 
-  # A finding for each process. The first one has what the command said that it lost.
+  # Returns a finding for each process. The first has the losses that the command reported.
   def examine(temperament, command, answer, seeds, length)
     check = Truth::CHECKS.fetch(command)
     working = ledgers.select { |_, ledger| ledger.names("calls:").any? }
@@ -175,7 +175,7 @@ RSpec.describe "The truth", :bpf, within: 7200 do
     end
   end
 
-  # Fails for those that are outside.
+  # Fails for figures outside their Range.
   def judge(found)
     found.each { |finding| Truth::Results.add(finding) }
     wrong = found.flat_map do |finding|
@@ -185,7 +185,8 @@ RSpec.describe "The truth", :bpf, within: 7200 do
     expect(wrong).to be_empty, wrong.join("\n")
   end
 
-  # Samples of all seeds, and enough of them. The first programs tell how long others have to run.
+  # Collects samples of all seeds until there are enough. The first programs show how long the
+  # others must run.
   define_method(:sampled_findings) do |temperament, commands|
     found, length = [], 4
     (1..).each_slice(5) do |some|

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# What a Rails application's config/boot.rb does: Bundler, bootsnap, then the gems of the Gemfile.
-# bootsnap keeps each file's compiled form in tmp/cache: the next start need not parse it again.
+# The same as in a Rails application's config/boot.rb: Bundler, bootsnap, the Gemfile's gems.
+# bootsnap keeps compiled files in tmp/cache, so the next start need not parse them again.
 ENV["BUNDLE_GEMFILE"] ||= File.expand_path("../Gemfile", __dir__)
 require "bundler/setup"
 require "bootsnap"

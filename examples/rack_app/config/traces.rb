@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# OpenTelemetry as an application has it that sends traces: a span for each request, one for each
-# request that it makes itself. Loaded where OTEL_EXPORTER_OTLP_ENDPOINT says where to send them.
+# OpenTelemetry as in any application that sends traces: a span for each request, and one for each
+# outgoing request. Loaded if OTEL_EXPORTER_OTLP_ENDPOINT is set.
 require "opentelemetry-sdk"
 require "opentelemetry/exporter/otlp"
 require "opentelemetry-instrumentation-net_http"
@@ -14,7 +14,7 @@ OpenTelemetry::SDK.configure do |config|
   config.use_all
 end
 
-# Tells tools outside of this process, such as `probescope otel`, by which name it goes.
+# Publishes the service name for tools outside of this process, such as `probescope otel`.
 if defined?(Probescope)
   require "probescope/opentelemetry"
   Probescope::OpenTelemetry.install

@@ -2,8 +2,8 @@
 
 require "zlib"
 
-# CRC-32 as in IEEE 802.3, which the scanners at the gate print. This is the second mistake: it is
-# short and correct, and written in Ruby.
+# CRC-32 as in IEEE 802.3, which the scanners at the gate print. This is the second mistake: the
+# code is short and correct, but written in Ruby.
 class Checksum
   TABLE = Array.new(256) do |n|
     8.times { n = n.odd? ? 0xedb88320 ^ (n >> 1) : n >> 1 }
@@ -17,7 +17,7 @@ class Checksum
   end
 end
 
-# The same figure from the standard library, which is C.
+# The same checksum from the standard library, in C.
 class FastChecksum
   def of(data) = Zlib.crc32(data)
 end

@@ -1,14 +1,14 @@
 # frozen_string_literal: true
 
-# What a haulier sends: units in units, each with a name, and in them goods with their weight in kg.
+# A haulier's list: units in units, each with a name, and in them goods with their weight in kg.
 #
 #   (container C-7 (pallet P-1 (crate K-3 tea 12 rice 40)) (pallet P-2 salt 9))
 class Manifest
-  # The text is no manifest.
+  # The text is not a manifest.
   class Invalid < StandardError; end
 
   # Text to read from, a StringIO or a String. This is the first mistake: a String has no #string
-  # and makes a NoMethodError, whose backtrace holds every frame below. `rescue` throws it away.
+  # and raises a NoMethodError, whose backtrace has every frame below. `rescue` discards it.
   class Source
     def initialize(from)
       @text = (from.string rescue from)
@@ -20,7 +20,7 @@ class Manifest
     def weight? = @text.match?(/\A\d+\z/)
   end
 
-  # The same, asking first.
+  # The same with a check first.
   class CarefulSource < Source
     def initialize(from)
       @text = from.respond_to?(:string) ? from.string : from
@@ -38,7 +38,7 @@ class Manifest
     @source = source
   end
 
-  # The outermost Unit of the text. Raises Invalid.
+  # Returns the outermost Unit of the text. Raises Invalid.
   def parse(text)
     @tokens = @source.new(text).tokens
     raise Invalid, "a manifest begins with a parenthesis" unless @tokens.shift == "("
@@ -48,7 +48,7 @@ class Manifest
 
   private
 
-  # Reads from behind a "(" to behind its ")", and each unit in it in the same way.
+  # Reads from after a "(" to after its ")", and each nested unit in the same way.
   def unit
     Unit.new(word.name, word.name, [], []).tap do |unit|
       each_until(")") do |token|

@@ -9,11 +9,12 @@ module Probescope
       PROGRAM = "alloc.bt"
       USAGE = "alloc -p PID [options]"
       ABOUT = <<~TEXT
-        Which lines allocate objects, and of which class? Counts every allocation. Sorted by COUNT: what an allocation costs
-        the program, and later the collector, depends little on the size of its slot.
+        Which lines allocate objects, and of which class? Counts every allocation. Sorted by COUNT, because
+        the cost of an allocation, and later of its collection, depends little on the size of the slot.
 
-          BYTES  sum of the objects' slots; what a long string or array keeps outside of its slot is not in it
-          CLASS  Python 3.13 and later; before, the size of the block, and what comes out of a free list is not seen
+          BYTES  sum of the objects' slots, without what a long string or array stores outside of its slot
+          CLASS  in Python 3.13 and later. Earlier versions show the size of the block, and do not count
+                 objects from a free list.
       TEXT
       EXAMPLES = <<~TEXT
         probescope alloc -p 4711              for 10 seconds
@@ -35,7 +36,8 @@ module Probescope
 
         def share(row) = row[:count_share]
 
-        # Where it is the allocator that tells, the state of the probe says so.
+        # Printed for CPython's reference tracer only. With the allocator hook the probe is not
+        # "on", and its reason says so.
         def below(_shown)
           traced = result.targets.any? do |target|
             target[:runtime] == "python" && target.dig(:probes, :object__stats, :state) == "on"

@@ -4,20 +4,22 @@ require_relative "table"
 
 module Probescope
   module Commands
-    # Lines that ask for backtraces as strings, and what that takes.
+    # Lines that request backtraces as strings, and what these requests cost.
     class Backtraces < Table
       PROGRAM = "backtraces.bt"
       USAGE = "backtraces -p PID [options]"
       ABOUT = <<~TEXT
-        Who turns backtraces into strings, and what does it cost? A raise captures a backtrace; to turn it into strings takes
-        five to ten times as long, and is done when somebody asks: `backtrace`, `full_message`, `caller`, a logger, an error reporter, a raise of
-        the same exception again. Sorted by TOTAL. Each of these costs 2 to 5 us more while this command listens.
+        Who turns backtraces into strings, and what does it cost? A raise captures a backtrace. Turning the
+        backtrace into strings takes five to ten times as long, and happens only on request: `backtrace`,
+        `full_message`, `caller`, a logger, an error reporter, or a second raise of the same exception.
+        Sorted by TOTAL. Each request costs 2 to 5 us more while this command listens.
 
           CPU       share of the process's CPU time
-          FRAMES    mean number of frames that were asked for
-          CALL      what was called; full_message counts with the message, and what is kept from the first time costs nothing
-          ASKED AT  nearest line of the application's own code, else the one that called
-          LAST OF   the exception that was asked last, and where it was raised
+          FRAMES    mean number of frames per request
+          CALL      the method that was called. full_message includes the message. A backtrace whose
+                    strings are kept from the first request costs nothing.
+          ASKED AT  nearest line of the application's own code, otherwise the line of the call
+          LAST OF   the exception of the last request, and where it was raised
       TEXT
       EXAMPLES = <<~TEXT
         probescope backtraces -p 4711                  for 10 seconds

@@ -5,14 +5,14 @@ require_relative "../cli"
 
 module Probescope
   module Commands
-    # What every command does with its command line. A command says USAGE, ABOUT and EXAMPLES, adds
-    # its options in #options, and works in #call, which returns the exit status.
+    # Parses the command line of a command. A command defines USAGE, ABOUT and EXAMPLES, adds its
+    # options in #options, and does its work in #call, which returns the exit status.
     class Base
-      # Of commands on several processes, --trust.
-      TRUST = "of several processes, those too whose library is neither root's nor this user's: " \
-              "bpftrace reads it as root"
+      # Help text of --trust, in commands that trace several processes.
+      TRUST = "also trace processes whose library belongs to another user than root and " \
+              "this one; bpftrace reads it as root"
 
-      # argv: what follows the command's name.
+      # argv: the arguments after the command's name.
       def run(argv)
         @help = false
         rest = parse(argv)
@@ -28,7 +28,7 @@ module Probescope
 
       def parse(argv)
         parser.permute(argv)
-      rescue ArgumentError # from the regular expressions of OptionParser
+      rescue ArgumentError # raised in the regular expressions of OptionParser
         raise CLI::Usage.new("that is no valid text", "probescope #{name} --help")
       end
 
@@ -46,7 +46,7 @@ module Probescope
 
       def options(_parser); end
 
-      # What is left of the command line.
+      # Takes the arguments that are no options. By default there must be none.
       def arguments(rest)
         raise CLI::Usage.new("#{rest.first.inspect} is too much", "probescope #{name} --help") if rest.any?
       end
@@ -61,7 +61,8 @@ module Probescope
 
       TIME_UNITS = {"ns" => 1, "us" => 1e3, "ms" => 1e6, "s" => 1e9}.freeze
 
-      # "10ms", "1.5s" as nanoseconds. example: what to try when it is no time.
+      # "10ms", "1.5s" as nanoseconds. example: what the error message suggests for a malformed
+      # time.
       def duration(text, example)
         number, unit = text.match(/\A(\d+(?:\.\d+)?)(ns|us|ms|s)\z/)&.captures
         raise CLI::Usage.new("#{text.inspect} is no time", example) unless number
@@ -69,7 +70,7 @@ module Probescope
         (number.to_f * TIME_UNITS.fetch(unit)).round
       end
 
-      # "1,2" as [1, 2]
+      # Returns [1, 2] for "1,2".
       def process_ids(text)
         found = text.split(",")
         found = [text] if found.empty?

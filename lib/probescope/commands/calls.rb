@@ -4,19 +4,19 @@ require_relative "table"
 
 module Probescope
   module Commands
-    # Exact counts and times of functions.
+    # Exact counts and times of function calls.
     class Calls < Table
       PROGRAM = "calls.bt"
       ALL = "functions of gems, packages and the standard library too"
       WIDENED = true
       USAGE = "calls -p PID [options]"
       ABOUT = <<~TEXT
-        How often are functions called, and how long do they take? Counts and times every call of the application's own
-        functions (--all: of all functions) that begins and ends in the interval, which costs each call about 0.1 us.
-        `probescope hot` costs next to nothing. Sorted by SELF.
+        How often are functions called, and how long do they take? Counts and times every call of the
+        application's own functions (--all: of all functions) that begins and ends in the interval, which
+        costs each call about 0.1 us. `probescope hot` costs next to nothing. Sorted by SELF.
 
           SELF     time in the function itself
-          ELAPSED  time with everything that it calls; on recursion the outermost call counts
+          ELAPSED  time with all callees; in a recursion the outermost call counts
           RAISED   calls that an exception left
       TEXT
       EXAMPLES = <<~TEXT
@@ -47,7 +47,8 @@ module Probescope
         def function(row)
           ended = result.counted_until(row, :function__stats)
           times = figures(row)
-          # Taken out before this trace began: nothing is known of it.
+          # The function was taken out before this trace began, so that none of its figures are
+          # known.
           times.transform_values! { nil } if ended && times[:calls].zero?
           {**named(row, :function), **times, counted_until: Host::Clock.iso(ended)}
         end

@@ -4,11 +4,11 @@ require_relative "base"
 
 module Probescope
   module Commands
-    # What shells read to complete command lines.
+    # Prints the scripts with which shells complete command lines.
     class Completion < Base
       USAGE = "completion bash|zsh|fish"
       ABOUT = <<~TEXT
-        Prints what a shell needs to complete commands, options and the numbers of processes.
+        Prints a script with which a shell completes commands, options and process ids.
       TEXT
       EXAMPLES = <<~TEXT
         source <(probescope completion bash)                                             in ~/.bashrc
@@ -16,7 +16,7 @@ module Probescope
         probescope completion fish > ~/.config/fish/completions/probescope.fish
       TEXT
       SHELLS = %w[bash zsh fish].freeze
-      # Processes with the library, as far as this user may see them.
+      # The processes with the library that this user may see.
       PIDS = "probescope ps --json 2>/dev/null | grep -o '\"pid\":[0-9]*' | grep -o '[0-9]*'"
 
       private
@@ -34,7 +34,7 @@ module Probescope
         0
       end
 
-      # {command => [[words of an option, what it means], ...]}
+      # {command => [[spellings of an option, its meaning], ...]}
       def options_of_commands
         @options_of_commands ||= CLI::COMMANDS.keys.to_h do |name|
           switches = CLI.command(name).new.send(:parser).top.list.grep(OptionParser::Switch)

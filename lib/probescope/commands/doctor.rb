@@ -10,12 +10,12 @@ require_relative "../host/tool"
 
 module Probescope
   module Commands
-    # One line for each thing that tracing depends on: good, or what to do.
+    # Prints one line for each thing that tracing depends on: that it is good, or what to do.
     class Doctor < Base
       USAGE = "doctor [options]"
       ABOUT = <<~TEXT
-        Checks what tracing needs on this machine, and with -p in that process, and says what to do about what is missing.
-        Exit status 0 when everything that is needed is there, 1 otherwise.
+        Checks what tracing needs on this machine, and with -p in that process. Prints what to do where
+        something is missing. Exit status 0 when everything that is needed is there, 1 otherwise.
       TEXT
       EXAMPLES = <<~TEXT
         probescope doctor
@@ -23,7 +23,7 @@ module Probescope
       TEXT
       CHECKOUT = File.expand_path("../../..", __dir__)
       MARKS = {good: "ok", note: "--", bad: "NO"}.freeze
-      # A reason of ext/python/monitoring.c.
+      # Part of a reason in ext/python/monitoring.c.
       TOOL_IDS_TAKEN = "tool ids are taken"
 
       private
@@ -66,8 +66,8 @@ module Probescope
         end
       end
 
-      # The native library of this very Ruby; a process that is traced has its own. The system's
-      # package has none.
+      # The native library for the Ruby that runs this command. A traced process loads its own. The
+      # system package contains none.
       def library
         check(@pid || Host::Client.packaged? ? :note : :bad) do
           require "probescope"
@@ -95,7 +95,7 @@ module Probescope
           return "the gem goes into the application: docs/how-to/load-it-into-an-application.md"
         end
 
-        # gem pristine finds no gem that Bundler has by a path, and compiles none.
+        # gem pristine does not find gems that Bundler loads by path, and does not compile them.
         return "bin/setup run, in #{CHECKOUT}" if File.exist?("#{CHECKOUT}/bin/setup")
 
         tools = "install a C compiler and Ruby's headers (apt install build-essential ruby-dev), then: gem"
@@ -151,8 +151,7 @@ module Probescope
                               "give it more: PROBESCOPE_MEMORY=64M")
       end
 
-      # Probes that are off or on are good and not worth a line each, unless one had a reason when
-      # it was asked for last.
+      # A probe that is off or on gets no line, unless it had a reason when a tracer last attached.
       def served(name, probe)
         state, reason = probe.values_at(:state, :reason)
         return if %w[off on].include?(state) && reason.empty?
@@ -171,7 +170,7 @@ module Probescope
                               nil)
       end
 
-      # Runs one check. severity: what a failure means, :bad or only a :note.
+      # Runs one check. severity: the state of a failed check, :bad or :note.
       def check(severity = :bad)
         text = yield
         @checks << {state: :good, text: text, next_step: nil} if text

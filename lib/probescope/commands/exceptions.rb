@@ -4,25 +4,25 @@ require_relative "table"
 
 module Probescope
   module Commands
-    # Raise sites, the one whose backtraces cost most first.
+    # Raise sites, sorted by the cost of their backtraces.
     class Exceptions < Table
       PROGRAM = "exceptions.bt"
       USAGE = "exceptions -p PID [options]"
       ABOUT = <<~TEXT
-        Which exceptions are costly, and which line raises them? Counts every raise of the process, rescued or not, and the
-        time that it spends on capturing their backtraces and on turning them into strings. Sorted by that time. Columns of which
-        nothing is known are left out. Python 3.12 and later tells of those alone that Python code handles, Python 3.11 of those
-        that C code does not swallow.
+        Which exceptions are costly, and which line raises them? Counts every raise of the process, rescued
+        or not, and the time for capturing backtraces and turning them into strings. Sorted by that time.
+        A column without any known value is left out. Python 3.12 and later reports only exceptions that
+        Python code handles; Python 3.11 does not report those that C code swallows.
 
-          CPU           share of the process's CPU time that went into the backtraces
-          BACKTRACES    the same as time
-          STRINGS       the part of it that turned them into strings
-          DEPTH         mean number of frames in them
+          CPU           share of the process's CPU time that the backtraces took
+          BACKTRACES    the same as a time
+          STRINGS       the part of BACKTRACES for turning backtraces into strings
+          DEPTH         mean number of frames in the backtraces
           APP AT        nearest line of the application's own code, where a gem or a package raised
-          AT ONCE       share that the function that raised them also rescued: nobody else has seen these
-                        (Python, and Ruby 3.3 and later; older ones do not tell)
-          RESCUED AT    where the last one was rescued or caught; as known as AT ONCE
-          FORMATTED AT  line that asked last for a backtrace as strings; `probescope backtraces` has all of them
+          AT ONCE       share of the exceptions that the raising function rescued itself, so that no other
+                        function has seen them (Python, and Ruby 3.3 and later)
+          RESCUED AT    where the last one was rescued or caught (same versions as AT ONCE)
+          FORMATTED AT  the last line that turned a backtrace into strings; `probescope backtraces` has all
       TEXT
       EXAMPLES = <<~TEXT
         probescope exceptions -p 4711                  for 10 seconds
@@ -34,7 +34,7 @@ module Probescope
       BY_REQUEST = true
 
       class Report < Host::Report
-        # A Python's version, such as "3.13.0".
+        # The minor version in a Python version such as "3.13.0".
         MINOR = /\A3\.(\d+)/
 
         def rows = sorted(result.rows.map { |row| site(row) }, :backtrace_cost_ns, :count)
@@ -69,7 +69,7 @@ module Probescope
 
         def cost(row)
           capture = row.number("backtrace_ns") || 0
-          # Where nothing tells of backtraces that become strings, what that takes is not known.
+          # Without backtrace__done, the cost of turning backtraces into strings is not known.
           strings = if result.serve?(row.pids, "backtrace__done")
                       row.number("strings_ns") || 0
                     else
@@ -80,14 +80,14 @@ module Probescope
            cpu_share: ratio(cost, result.cpu_ns)}
         end
 
-        # The application's own line is worth a word where it is not the one that raised.
+        # The application's own line is shown only where it differs from the line that raised.
         def places(row)
           app = place(row, "app_at")
           {app_at: (app unless app == row.names[1, 2].join(":")), rescued_at: place(row, "rescued_at"),
            formatted_at: place(row, "formatted_at")}
         end
 
-        # nil where the runtime does not tell of rescues.
+        # nil where the runtime does not report rescues.
         def at_once(row, count)
           ratio(row.number("rescued_at_once"), count) if result.serve?(row.pids, "exception__rescue")
         end

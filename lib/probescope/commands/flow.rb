@@ -14,16 +14,17 @@ module Probescope
       WIDENED = true
       USAGE = "flow -p PID [options]"
       ABOUT = <<~TEXT
-        Which function calls which? Shows the calls of one thread as they happen, indented: by default of the thread that makes
-        most calls in the first second. A call that calls nothing has one line; another one has a line when it begins and one,
-        with = before its name, when it returns. Each call costs the process some microseconds while this runs, and a busy
-        program makes more of them than can be shown: what is lost is counted. --function shows little of much.
+        Which function calls which? Shows the calls of one thread as they happen, indented. By default it is
+        the thread that makes most calls in the first second. A call that makes no call has one line. Any
+        other call has a line when it begins, and a line with = before its name when it returns. Each call
+        costs the process some microseconds meanwhile. A busy program makes more calls than can be shown;
+        lost ones are counted. --function shows only a part of the calls.
 
-          ELAPSED  time in the function with everything that it calls
+          ELAPSED  time in the function with all callees
           SELF     time in the function itself
 
-        The last line says from when to when: the first call that is shown began after the hooks were in. In JSON an object
-        for each second says that ("event": "interval"), after the calls of that second.
+        The last line shows the interval: the first call that is shown began after the hooks were in. JSON
+        has an object for each second instead ("event": "interval"), after the calls of that second.
       TEXT
       EXAMPLES = <<~TEXT
         probescope flow -p 4711 --function 'Order#total' --top 50   50 lines below one function
@@ -32,19 +33,19 @@ module Probescope
         probescope flow -p 4711 --json | jq 'select(.outcome == "raised")'
       TEXT
       HEADING = "#{"ELAPSED".rjust(9)}#{"SELF".rjust(10)}  CALL".freeze
-      # Events kept back until the thread is chosen.
+      # Events that are kept until the thread is chosen.
       CHOICE = 50_000
-      # Deeper calls are indented as far as those of this depth.
+      # Deeper calls are indented like calls of this depth.
       DEEPEST = 60
-      # A name is told up to here.
+      # Names are cut to this length.
       NAME_BYTES = 63
-      # Seconds without a call of --function, after which it is worth a word.
+      # After so many seconds without a call of --function, a note is printed.
       PATIENCE = 3
 
-      # mark: ">" or "<"; figures and names: as flow.bt prints them.
+      # mark: ">" or "<". figures and names: as flow.bt prints them.
       Event = Struct.new(:mark, :thread, :figures, :names)
-      # What lies between two flushes of the process. from, to: on bpftrace's clock, the same moment
-      # for the first flush.
+      # The time between two flushes of the process. from, to: on bpftrace's clock; equal for the
+      # first flush.
       Second = Struct.new(:from, :to, :wall_ns, :cpu_ns, :looking_ns)
 
       def initialize
@@ -54,10 +55,10 @@ module Probescope
         @shown = 0
         @seconds_passed = 0
         @processes = Hash.new { |hash, pid| hash[pid] = Host::Numbered.new }
-        @seen = Hash.new(0) # [pid, thread] => calls, until the thread is chosen
-        @begun = {} # process => until when there was nothing to show, on bpftrace's clock
-        @span = nil # of the process that is shown: its seconds, added up
-        @uncovered = false # Was something shown since the end of that?
+        @seen = Hash.new(0) # [pid, thread] => calls; used until the thread is chosen
+        @begun = {} # process => end of the time without events, on bpftrace's clock
+        @span = nil # the seconds of the process that is shown, added up
+        @uncovered = false # whether something was shown since the end of @span
         forget_waiting
       end
 
@@ -83,8 +84,8 @@ module Probescope
         @tree = Host::CallTree.new(@min_ns) { |call| print_call(call) }
       end
 
-      # "> number pid thread context depth line \t function \t file", "< ... depth elapsed self
-      # outcome \t function", "= number pid from to wall cpu looking"
+      # Formats: "> number pid thread context depth line \t function \t file", "< ... depth elapsed
+      # self outcome \t function", "= number pid from to wall cpu looking".
       def receive(text)
         head, names = text.split("\t", 2)
         mark, *words = head.split
@@ -100,8 +101,8 @@ module Probescope
         end
       end
 
-      # A second has passed in this process, or the first one begins; and it fired so many events by
-      # now.
+      # A flush of a process: a second has passed in it, or its first second begins. number: how
+      # many events the process has fired so far.
       def tick(pid, number, second)
         @processes[pid].fired(number) { |event| take(pid, event) }
         @processes[pid].mark(number, second) { |event| take(pid, event) }
@@ -112,10 +113,10 @@ module Probescope
         @seconds_passed += 1
         return unless @function && @pid.nil? && @seconds_passed == PATIENCE * @processes.size
 
-        say("#{@function} has not been called yet; Ctrl-C tells which functions were")
+        say("#{@function} has not been called yet; Ctrl-C shows which functions were")
       end
 
-      # An event, the number of those that are missing here, or a second that is over.
+      # event: an Event, the number of lost events, or a Second.
       def take(pid, event)
         return follow(event) if @pid
 
@@ -148,12 +149,12 @@ module Probescope
         return lost(event) if event.is_a?(Integer)
         return passed(event) if event.is_a?(Second)
         return unless event.thread == @thread
-        # Calls that were under way when the hooks came in have returns alone.
+        # A call that was running when the hooks were installed has a return, but no entry.
         return unless @entered ||= event.mark == ">"
 
         context, depth, *figures = event.figures
         if event.mark == ">"
-          # Of the two, a function's name is more likely to have one.
+          # A function's name is more likely to contain a tab than a file's name.
           function, _, file = event.names.rpartition("\t")
           @tree.enter(context, depth, function, file, figures.first)
         else
@@ -161,7 +162,7 @@ module Probescope
         end
       end
 
-      # Of the first flush only the moment counts: before it nothing was covered.
+      # The first flush gives only the begin of the interval; nothing before it was covered.
       def passed(second)
         return if @closed
 
@@ -233,7 +234,8 @@ module Probescope
         show "  no call of the application#{took} #{ALL_HINT}" unless @json
       end
 
-      # What was shown since the last flush has a begin and no end: the process ended, or --top did.
+      # The events after the last flush have no end of interval: the process ended, or --top was
+      # reached.
       def tell_interval
         return unless @span
         return ["", span_text].each { |line| show(line) } unless @json

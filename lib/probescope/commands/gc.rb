@@ -10,13 +10,14 @@ module Probescope
       PROGRAM = "gc.bt"
       USAGE = "gc -p PID [options]"
       ABOUT = <<~TEXT
-        How long does the garbage collector stop the program, and how often? A collection is done in several short steps;
-        its time is their sum, the sweep included. Sorted by TOTAL. `probescope alloc` says who makes the garbage.
+        How long does the garbage collector stop the program, and how often? A collection takes several
+        short steps; its time is their sum, including the sweep. Sorted by TOTAL. `probescope alloc` shows
+        which lines make the garbage.
 
           SHARE  of the wall time; of several processes, of the wall time of all of them together
           KIND   minor: young objects only; major: all. Python: generation 0, 1, 2; the last is all
-          LIVE   Ruby: objects alive after the last one
-          FREED  Python: objects that the last one freed
+          LIVE   Ruby: objects alive after the last collection
+          FREED  Python: objects that the last collection freed
       TEXT
       EXAMPLES = <<~TEXT
         probescope gc -p 4711                 for 10 seconds
@@ -25,7 +26,7 @@ module Probescope
       MIN = "the time of all collections"
 
       class Report < Host::Report
-        # Python tells of other objects than Ruby does, and has kinds of its own.
+        # Prefix of Python's kinds. Python counts freed objects, Ruby counts live ones.
         GENERATION = "generation "
 
         def rows

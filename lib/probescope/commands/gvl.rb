@@ -4,17 +4,18 @@ require_relative "table"
 
 module Probescope
   module Commands
-    # Threads by the time that they waited for the VM lock.
+    # Threads, sorted by the time that they waited for the VM lock.
     class Gvl < Table
       PROGRAM = "gvl.bt"
       USAGE = "gvl -p PID [options]"
       ABOUT = <<~TEXT
-        Which threads wait for the VM lock (the GVL), and how long? Ruby runs one thread at a time; a thread that could run and
-        may not yet, waits. Ruby tells of it from 3.2 on, Python does not. Waits under 1 us are left out, and so are those under way at
-        the interval's end. Sorted by TOTAL. Much waiting means: fewer threads in each process, and more processes.
+        Which threads wait for the VM lock (the GVL), and how long? Ruby runs one thread at a time; a thread
+        that is ready to run waits for the lock. Ruby 3.2 and later reports these waits, Python does not.
+        Waits under 1 us are left out, and so are waits that have not ended when the interval ends.
+        Sorted by TOTAL. If threads wait much, use fewer threads in each process, and more processes.
 
           SHARE   of the wall time of its process
-          THREAD  its number and its name as the kernel knows them (`top -H`)
+          THREAD  its number and its name in the kernel (`top -H`)
       TEXT
       EXAMPLES = <<~TEXT
         probescope gvl -p 4711                for 10 seconds
@@ -38,7 +39,7 @@ module Probescope
            wall_share: ratio(total, result.wall_ns([pid]))}
         end
 
-        # nil when it has ended, or when the process counts its threads in a namespace of its own.
+        # nil when the thread has ended, or when the process is in another PID namespace.
         def thread_name(pid, thread)
           File.read("/proc/#{pid}/task/#{thread}/comm").chomp
         rescue SystemCallError

@@ -4,19 +4,21 @@ require_relative "table"
 
 module Probescope
   module Commands
-    # Functions by the CPU time that samples give them.
+    # Functions, sorted by their sampled CPU time.
     class Hot < Table
       PROGRAM = "hot.bt"
       USAGE = "hot -p PID [options]"
       ABOUT = <<~TEXT
-        Which functions are on the CPU? Looks at the process's stack 99 times a second; each look counts the CPU time since
-        the previous one. Functions of every file take part. Sorted by SELF. How many looks there were for each second of CPU time stands
-        above the table: some 99, fewer where calls into C that answer no request are long, more where it waits for a busy CPU.
+        Which functions are on the CPU? Samples the process's stack 99 times a second. Each sample counts
+        the CPU time since the previous one. Functions of every file are included. Sorted by SELF. The
+        table's head shows the number of samples for each second of CPU time: about 99, fewer during long
+        calls into C in which no sample can be taken, more when the process waits for a busy CPU.
 
-          SELF     share of the on-CPU time in the function itself; what is written in C counts for the function that calls it
-          TOTAL    share with everything that it calls; recursion counts once
-          SAMPLES  looks that found it on the stack
-          IN C     the part of SELF that one of Ruby's builtins took, mostly written in C: the one that took most. --json has all of them.
+          SELF     share of the on-CPU time in the function itself; code written in C counts for its caller
+          TOTAL    share with all callees; recursion counts once
+          SAMPLES  samples that found the function on the stack
+          IN C     the part of SELF in one of Ruby's builtins, which are mostly written in C: the one that
+                   took most; --json has all of them
       TEXT
       EXAMPLES = <<~TEXT
         probescope hot -p 4711                 for 10 seconds

@@ -4,17 +4,18 @@ require_relative "table"
 
 module Probescope
   module Commands
-    # Lines by the CPU time that samples give them.
+    # Lines, sorted by their sampled CPU time.
     class Lines < Table
       PROGRAM = "lines.bt"
       USAGE = "lines -p PID [options]"
       ABOUT = <<~TEXT
-        Which lines are on the CPU? Looks at the process's stack 99 times a second, as `probescope hot` does, and names the
-        line that runs; each look counts the CPU time since the previous one. Sorted by SELF. Where the table says "charged at
-        the next check", and in code that YJIT has compiled, it is the line of the next call, return or end of a loop.
+        Which lines are on the CPU? Samples the process's stack 99 times a second, as `probescope hot` does,
+        and names the line that runs. Each sample counts the CPU time since the previous one. Sorted by
+        SELF. In code that YJIT has compiled, and where the table says "charged at the next check", the line
+        is that of the next call, return or end of a loop.
 
-          SELF     share of the on-CPU time; what is written in C counts for the line that calls it
-          SAMPLES  looks that found it running
+          SELF     share of the on-CPU time; code written in C counts for the line that calls it
+          SAMPLES  samples that found the line running
       TEXT
       EXAMPLES = <<~TEXT
         probescope lines -p 4711                 for 10 seconds

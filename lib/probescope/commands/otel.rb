@@ -22,23 +22,27 @@ module Probescope
       EXCEPTIONS = %w[costly all none].freeze
       KEYS = 16_384
       PAGES = 256
-      # bpftrace wants a little more than the longest name.
+      # The longest name, and a little more, which bpftrace needs.
       STRINGS = 200
       LONGEST_URL = 4096
       ENDPOINT_FILE = "--endpoint @/etc/probescope/endpoint"
       USAGE = "otel -p PID... | --comm NAME [options]"
       ABOUT = <<~TEXT
-        Sends what running processes do to an OpenTelemetry backend, over OTLP/HTTP, until Ctrl-C or TERM: slow calls as spans
-        inside the traces that the application itself sends, or inside its requests and jobs, which are sent too where it has no
-        OpenTelemetry; costly exceptions as log records; and with --metrics the figures of functions, exceptions, allocations and
-        the garbage collector. What OTEL_EXPORTER_OTLP_* says holds here too: endpoints,
-        headers, compression, timeouts (ms), certificates; OTEL_SERVICE_NAME names the processes, OTEL_RESOURCE_ATTRIBUTES are
-        added to theirs, OTEL_METRIC_EXPORT_INTERVAL (ms) says how often figures go. What was received, exported and dropped is
-        logged each minute, and with --metrics sent as the service probescope-otel.
+        Sends slow calls, requests and exceptions of running processes to an OpenTelemetry backend, over
+        OTLP/HTTP, until Ctrl-C or TERM. Slow calls become spans. A span is part of the trace that the
+        application itself sends, otherwise of its request or job; requests and jobs are sent too where the
+        application has no OpenTelemetry. Costly exceptions become log records. --metrics also sends the
+        figures of functions, exceptions, allocations and the garbage collector.
+
+        The variables OTEL_EXPORTER_OTLP_* apply: endpoints, headers, compression, timeouts (ms),
+        certificates. OTEL_SERVICE_NAME names the processes. OTEL_RESOURCE_ATTRIBUTES are added to their
+        own. OTEL_METRIC_EXPORT_INTERVAL (ms) is the time between two exports of figures. Each minute, the
+        numbers of received, exported and dropped items are logged. With --metrics they are also sent, as
+        the service probescope-otel.
       TEXT
       EXAMPLES = <<~TEXT
         probescope otel -p 4711                                     slow calls and costly exceptions of one process
-        probescope otel --comm puma --workers --slow 50ms           of a server's workers, also those to come
+        probescope otel --comm puma --workers --slow 50ms           of a server's workers, also later ones
         probescope otel --comm gunicorn --metrics --endpoint http://collector:4318
         OTEL_EXPORTER_OTLP_HEADERS=authorization=Basic%20YTpi probescope otel -p 4711 --endpoint https://otlp.example.org
       TEXT
@@ -61,8 +65,8 @@ module Probescope
         parser.on("-p", "--pid PID", "a process; several: -p 1,2 or -p 1 -p 2") do |text|
           @pids |= process_ids(text)
         end
-        parser.on("--workers", "its children too, those that it will fork as well") { @workers = true }
-        parser.on("--comm NAME", "the processes of that name, also those to come") do |text|
+        parser.on("--workers", "its children too, also those that it forks later") { @workers = true }
+        parser.on("--comm NAME", "the processes of that name, also later ones") do |text|
           @comm = some(text, "--comm puma")
         end
         parser.on("--trust", TRUST) { @trust = true }
@@ -74,19 +78,19 @@ module Probescope
                   "all; none") do |which|
           @exceptions = exceptions(which)
         end
-        parser.on("--messages", "exceptions with their messages, which may hold what is private") do
+        parser.on("--messages", "exceptions with their messages, which may contain private data") do
           @messages = true
         end
         parser.on("--metrics", "figures of all functions, exceptions, allocations and collections too") do
           @metrics = true
         end
         parser.on("--endpoint URL",
-                  "where to; #{Probescope::Otel::Endpoints::DEFAULT} by default; " \
+                  "the backend, #{Probescope::Otel::Endpoints::DEFAULT} by default; " \
                   "@FILE: the URL is in that file") do |url|
           @endpoint = endpoint(url)
         end
         parser.on("--service-name NAME",
-                  "service.name of all of them, whatever they say themselves") do |name|
+                  "service.name of all processes, instead of their own") do |name|
           if name.match?(/[[:cntrl:]]/)
             raise CLI::Usage.new("a service name has no control characters", "--service-name shop")
           end
@@ -108,7 +112,7 @@ module Probescope
                              "--exceptions #{EXCEPTIONS.first}")
       end
 
-      # Arguments are for everybody to read (`ps`).
+      # `ps` shows the arguments of a process to every user.
       def endpoint(text)
         return url_in(text.delete_prefix("@")) if text.start_with?("@")
         return text unless Probescope::Otel::Endpoints.credentials(text)
@@ -118,8 +122,8 @@ module Probescope
                              "or OTEL_EXPORTER_OTLP_ENDPOINT")
       end
 
-      # Nothing of the file is shown: sudo may let a user run this command who may not read every
-      # file.
+      # Error messages never quote the file. sudo may let a user run this command who may not read
+      # every file.
       def url_in(path)
         File.open(path, File::RDONLY | File::NONBLOCK) do |file|
           open = file.stat.mode.anybits?(0o007)
@@ -168,7 +172,8 @@ module Probescope
         supervise(bpftrace.numbers == :thread ? "tid" : "pid")
       end
 
-      # A server may have workers that can be traced and not be one itself.
+      # With --workers, the server process itself may be untraceable while its workers are
+      # traceable.
       def check_process(pid)
         Host::Target.find(pid)
       rescue Host::Refused => e
@@ -181,7 +186,7 @@ module Probescope
         Probescope::Otel::Transport.metric_interval
       end
 
-      # Each row names its process, by the number that bpftrace has for it.
+      # Each row carries the number that bpftrace has for its process.
       def check_numbers(bpftrace)
         return unless bpftrace.numbers == :outer
 
@@ -191,7 +196,7 @@ module Probescope
                               "or use bpftrace 0.23 or later")
       end
 
-      # number: bpftrace's word for a process's number.
+      # number: bpftrace's builtin for the number of a process, "pid" or "tid".
       def supervise(number)
         program = Probescope::Otel::Program.new(slow: @slow, exceptions: @exceptions != "none",
                                                 metrics: @metrics, messages: @messages, number: number)
@@ -204,8 +209,8 @@ module Probescope
         supervisor.run
       end
 
-      # The pid of a child that reads `input`, as nobody; as the user whose gems it loads, where
-      # they are a user's.
+      # Returns the pid of a child that reads `input`. The child runs as nobody. Where its gems are
+      # a user's, it runs as that user.
       def start_exporter(input)
         Process.fork do
           %w[INT TERM HUP].each { |name| trap(name, "IGNORE") }
@@ -222,14 +227,14 @@ module Probescope
           say("the exporter cannot load its gems: #{e.message}")
           exit!(1)
         rescue StandardError => e
-          # Its message may hold what the application says.
+          # The exception's message may hold data of the application.
           say("the exporter failed: #{e.class} at #{e.backtrace.first}")
           exit!(1)
         end
       end
 
-      # own: attributes that the bridge's environment gives. They are those of all processes, but
-      # for what these say of themselves.
+      # own: attributes from the bridge's environment. They apply to every process, unless the
+      # process itself sets the same attribute.
       def names(own)
         {service_name: @service_name || own["service.name"],
          attributes: own.reject { |name, _| name == "service.name" }}

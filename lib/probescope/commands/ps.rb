@@ -6,23 +6,23 @@ require_relative "../host/privilege"
 
 module Probescope
   module Commands
-    # The processes that have the library.
+    # The processes that have loaded the library.
     class Ps < Base
       USAGE = "ps [options]"
       ABOUT = <<~TEXT
         Lists the processes that can be traced.
 
-          NAME     what `--comm` takes: the first word of the title that a server gives itself ("puma: cluster worker 0"), or the
-                   name that the kernel has for it
-          LIBRARY  version of probescope in it; "gone" when its file was deleted or replaced on disk, and the process still
-                   uses the old one: it is traced all the same
-          ENABLED  probes that some tracer listens to right now
+          NAME     the name for `--comm`: the first word of the title that a server gives itself
+                   ("puma: cluster worker 0"), or the kernel's name of the process
+          LIBRARY  version of probescope in the process; "gone" when the file was deleted or replaced on
+                   disk and the process still uses the old one, with which it can be traced
+          ENABLED  probes that a tracer listens to right now
       TEXT
       EXAMPLES = <<~TEXT
         probescope ps
         probescope ps --json | jq '.pids[]'
       TEXT
-      # So many processes are named that were not looked at.
+      # The most set-aside processes that are named in warnings.
       SET_ASIDE = 20
       HEADINGS = %w[PID NAME RUNTIME VERSION ABI LIBRARY ENABLED].freeze
       RIGHT = %w[PID ABI].freeze
@@ -45,7 +45,7 @@ module Probescope
         0
       end
 
-      # A later library answers this command; what it has beside that is not shown.
+      # This command can list processes with a newer library, but not show what that library adds.
       def newer(targets)
         later = targets.group_by { |row| row[:library] }.select do |version, _|
           Gem::Version.correct?(version) && Gem::Version.new(version) > Gem::Version.new(VERSION)
@@ -53,11 +53,11 @@ module Probescope
         later.map do |version, rows|
           whose = rows.one? ? "process #{rows.first[:pid]} has" : "#{rows.size} processes have"
           "#{whose} probescope #{version}, which is newer than this command (#{VERSION}): " \
-            "update the command to see what it has beside that"
+            "update the command to see everything that it reports"
         end
       end
 
-      # Without privilege it lists what this user may read.
+      # Without privilege, lists the processes that this user may read.
       def list
         targets, _, set_aside = Host::Client.open(Host::Privilege.new.prefix, &:list)
         [targets, 0, set_aside]

@@ -11,16 +11,18 @@ module Probescope
       PROGRAM = "requests.bt"
       USAGE = "requests -p PID [options]"
       ABOUT = <<~TEXT
-        Which requests does the application answer, how fast, and which fail? Rails applications tell of requests by themselves; others
-        with one line: `use Probescope::Rack`, `app = probescope.wsgi(app)`, `app = probescope.asgi(app)`. A request lasts until its body
-        is closed. Sorted by SHARE.
+        Which requests does the application answer, how fast, and which fail? Rails applications report
+        requests without a change, others with one line: `use Probescope::Rack`,
+        `app = probescope.wsgi(app)`, `app = probescope.asgi(app)`. A request lasts until its body is
+        closed. Sorted by SHARE.
 
           SHARE   of the time of all requests
-          P50 P99 half of them, and 99 of 100, took this long or less, to 3 %
-          STATUS  each route has a row for its answers of 200 to 299 (2xx), 300 to 399, 400 to 499, 500 and more: an error is answered in
-                  another time. - is what was not answered; --json counts each status
-          ROUTE   the framework's template (/orders/:id), else the path, with * for numbers and ids, and (not found) for what
-                  is answered with 404; long ones are cut at the left
+          P50 P99 half of the requests, and 99 of 100, took this long or less, to 3 %
+          STATUS  each route has a row for each class of statuses, 200 to 299 (2xx), 300 to 399, 400 to 499,
+                  500 and more, because errors take a different time. - is a request without an answer.
+                  --json counts each status.
+          ROUTE   the framework's template (/orders/:id), otherwise the path, with * for numbers and ids,
+                  and (not found) for answers with 404; long routes are cut at the left
       TEXT
       EXAMPLES = <<~TEXT
         probescope requests -p 4711                       for 10 seconds
@@ -32,7 +34,7 @@ module Probescope
       MIN = "the time of all requests"
 
       class Report < Host::Report
-        # By the first digit.
+        # {first digit of a status => its class}
         STATUSES = {1 => "1xx", 2 => "2xx", 3 => "3xx", 4 => "4xx", 5 => "5xx"}.freeze
         FAILED = 5
 
@@ -50,7 +52,7 @@ module Probescope
           Host::Histogram.render("TIME", times) { |ns| Host::Figure.time(ns) }
         end
 
-        # Times without room in bpftrace's maps.
+        # How many requests had no room in bpftrace's map of times.
         def untimed
           counted, timed = %w[requests steps].map do |map|
             result.values(map).sum { |number| Host::Trace.number(number) }
@@ -58,8 +60,8 @@ module Probescope
           counted - timed
         end
 
-        # Does nothing in these processes tell of requests? Those that ended are not asked: they may
-        # have had it.
+        # Whether no live process reports requests. Processes that ended are left out, because they
+        # may have reported some.
         def silent? = result.any? && result.targets.none? { |target| target[:tells_of_requests] }
 
         private
@@ -69,7 +71,7 @@ module Probescope
           count = row.number("requests") || 0
           total = row.number("elapsed_ns")
           times = of(row, steps)
-          # Percentiles of some of them would be wrong.
+          # Percentiles over a part of the requests would be wrong.
           taken = Host::Steps.new(times.values.sum < count ? {} : times)
           max = row.number("max_ns")
           {method: known(method), route: known(route), status: STATUSES[digit], count: count,
@@ -79,7 +81,7 @@ module Probescope
            statuses: of(row, statuses).sort.to_h, histogram: taken.histogram}
         end
 
-        # {step or status => count} of a row, of all its processes.
+        # {step or status => count} of a row, summed over its processes.
         def of(row, parts)
           row.keys.map { |key| parts.fetch(key, {}) }
              .reduce({}) { |all, one| all.merge(one) { |_, a, b| a + b } }

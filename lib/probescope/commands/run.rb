@@ -5,14 +5,16 @@ require_relative "../host/caller"
 
 module Probescope
   module Commands
-    # Becomes another command, with probescope loaded into every Ruby that it starts, and into every
-    # Python that has it.
+    # Replaces this process by another command. probescope is loaded into every Ruby that the
+    # command starts, and into every Python that has the package.
     class Run < Base
       USAGE = "run [options] -- COMMAND [ARGUMENTS]"
       ABOUT = <<~TEXT
-        Starts a command with probescope in its Ruby or Python: no Gemfile entry, no import, no change of the application. Until
-        a tracer attaches it costs nothing. It takes no privilege: under sudo the command runs as who called sudo. A Ruby that this gem was not built for, and a Python without the package
-        (`pip install /path/to/checkout`, into its virtualenv if it has one), run as if it were not there.
+        Starts a command with probescope in its Ruby or Python: no Gemfile entry, no import, no change of
+        the application. It costs nothing until a tracer attaches, and needs no privilege: under sudo, the
+        command runs as the user who called sudo. A Ruby for which this gem was not built runs without
+        probescope, and so does a Python without the package (`pip install /path/to/checkout`, into its
+        virtualenv if it has one).
       TEXT
       EXAMPLES = <<~TEXT
         probescope run -- bundle exec puma
@@ -22,7 +24,7 @@ module Probescope
       TEXT
       AUTO = File.expand_path("../auto", __dir__)
 
-      # Options end where the command begins, with or without `--`.
+      # The command begins at the first argument that is no option, with or without `--` before it.
       def run(argv)
         parser.order!(argv = argv.dup)
         return puts(parser.help) || 0 if @help
@@ -45,23 +47,23 @@ module Probescope
         end
       end
 
-      # The command may be of another Ruby, or of Python. Most are of this one.
+      # The command may run another Ruby, or Python, but most commands run this Ruby.
       def tell_of_no_probes
         require_relative "../../probescope"
         reason = Probescope.unavailable_reason
         warn("probescope: programs of Ruby #{RUBY_VERSION} have no probes: #{reason}") if reason
       end
 
-      # Who traces is root, and who runs an application need not be. Returns what changes in the
-      # environment.
+      # sudo is for tracing: an application should not run as root because of it. Makes this process
+      # the user who called sudo. Returns the changes that this needs in the environment.
       def without_sudo
         user = Host::Caller.user or return {}
         warn("probescope: `run` needs no sudo: the command runs as #{user.name}")
         Host::Caller.become(user)
       end
 
-      # The absolute path works under Bundler, which hides gems that are not in the Gemfile. RUBYOPT
-      # is split at spaces, so a path with one is left to RUBYLIB.
+      # The absolute path of AUTO works under Bundler, which hides gems that are not in the Gemfile.
+      # Ruby splits RUBYOPT at spaces, so a path with a space goes into RUBYLIB.
       def environment
         env = {"RUBYOPT" => "-r#{AUTO} #{ENV.fetch("RUBYOPT", "")}".strip}
         if AUTO.match?(/\s/)
@@ -69,7 +71,7 @@ module Probescope
           folders = [File.dirname(AUTO, 2), ENV.fetch("RUBYLIB", nil)]
           env["RUBYLIB"] = folders.compact.join(File::PATH_SEPARATOR)
         end
-        env["PROBESCOPE"] = "1" # for the package in a Python, which looks for it when that starts
+        env["PROBESCOPE"] = "1" # a Python with the package checks this when it starts
         env["PROBESCOPE_FUNCTIONS"] = @functions if @functions
         env
       end

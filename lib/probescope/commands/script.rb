@@ -5,12 +5,13 @@ require_relative "../host/program"
 
 module Probescope
   module Commands
-    # The bpftrace programs, to read, to change and to run without this command.
+    # Prints the bpftrace programs, which can be read, changed and run without this command.
     class Script < Base
       USAGE = "script [NAME]"
       ABOUT = <<~TEXT
-        Prints the bpftrace program of a command; without a name, lists all programs. What a command does with --by-request is
-        NAME_by_request; slow has a program for each of its thresholds, slow1ms, slow10ms and slow100ms, and is the second by default.
+        Prints the bpftrace program of a command; without a name, lists all programs. The program for
+        --by-request is NAME_by_request. slow has a program for each of its thresholds, slow1ms, slow10ms
+        and slow100ms; slow10ms is the default.
       TEXT
       EXAMPLES = <<~TEXT
         probescope script
@@ -33,7 +34,7 @@ module Probescope
         0
       end
 
-      # With the question that each one answers, which is its first line of comment.
+      # Lists each program with the question that it answers, which is its first line of comment.
       def list
         programs = Host::Program.all.sort
         width = programs.map { |name, _| name.size }.max + 2

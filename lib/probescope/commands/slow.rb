@@ -7,10 +7,10 @@ require_relative "../host/slow_calls"
 
 module Probescope
   module Commands
-    # Single calls that took long, each below the one that made it.
+    # Single slow calls, each below its caller.
     class Slow < Table
-      # A probe of its own fires for calls of that many ns and more; the program for a threshold
-      # between two of them looks at each.
+      # For each of these thresholds, in ns, there is a probe. Its program compares each call with
+      # --threshold, which may be higher.
       PROGRAMS = {1_000_000 => "slow1ms.bt", 10_000_000 => "slow10ms.bt",
                   100_000_000 => "slow100ms.bt"}.freeze
       DEFAULT = 10_000_000
@@ -18,16 +18,20 @@ module Probescope
       WIDENED = true
       USAGE = "slow -p PID [options]"
       ABOUT = <<~TEXT
-        Which calls took long, for which request, and where inside? Shows every call of the application's own functions (--all:
-        of all functions) that took as long as --threshold, and began and ended in the interval, the longest first, and below
-        it, indented, the slow ones that it made. Those between, which did nothing but make the next one, are only in --json. Every call is timed,
-        which costs it about 0.1 us.
+        Which calls took long, for which request, and where inside? Shows every call of the application's
+        own functions (--all: of all functions) that took at least --threshold, and began and ended in the
+        interval. The longest call comes first. The slow calls that it made follow, indented. Calls that
+        only made the next call are left out, except in --json. Every call is timed, which costs it about
+        0.1 us.
 
-          ELAPSED  time with everything that it calls, and with the time that its fiber, generator or task stood still
-          SELF     time in the function itself, and in what is not timed: gems, packages, the standard library, C
+          ELAPSED  time with all callees, including the time in which its fiber, generator or task was
+                   suspended
+          SELF     time in the function itself, and in code that is not timed: gems, packages, the standard
+                   library, C
           ENDED    time of day
-          REQUEST  with --by-request: method and route; (running) where it has not ended meanwhile
-          TRACE    trace id of the OpenTelemetry span that was current, else of the request; the whole traceparent is in --json
+          REQUEST  with --by-request: method and route; (running) where the request has not ended
+          TRACE    trace id of the current OpenTelemetry span, otherwise of the request; --json has
+                   the whole traceparent
       TEXT
       EXAMPLES = <<~TEXT
         probescope slow -p 4711                                     calls of 10 ms and more, for 10 seconds
@@ -38,18 +42,18 @@ module Probescope
       TEXT
       MIN = nil
       BY_REQUEST = true
-      # No call takes that long; a larger number would be none for bpftrace.
+      # The highest threshold. No call takes that long, and bpftrace cannot parse a larger number.
       LONGEST = 1 << 62
 
-      # Calls, the longest first, each before those that it made.
+      # Calls, sorted by duration, each before the calls that it made.
       class Report < Host::Report
         RUNNING = [nil, "(running)"].freeze
 
-        # Calls that only made the next one, and that no row is of.
+        # How many calls were left out because they only made the next one.
         attr_reader :left_out
 
-        # whole: are calls that only made the next one in it too? threshold: ns. The block wants
-        # functions by their name.
+        # whole: whether calls that only made the next one are kept. threshold: ns. The block
+        # returns whether a function of this name is shown.
         def initialize(result, definition, by_request:, whole:, threshold:, &wanted)
           super(result, definition, by_request: by_request)
           @whole = whole
@@ -117,10 +121,10 @@ module Probescope
         end
       end
 
-      # Each call stands below the one that made it.
+      # No --sort: each call is shown below its caller.
       def sortable = []
 
-      # The one that fires least often.
+      # The program whose probe fires least often.
       def program = PROGRAMS.select { |least, _| least <= @threshold }.values.last
 
       def program_arguments = [@threshold.to_s, "keep", *super]

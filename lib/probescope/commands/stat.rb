@@ -6,28 +6,29 @@ require_relative "../host/clock"
 
 module Probescope
   module Commands
-    # One line a second.
+    # Prints one line a second.
     class Stat < Stream
       PROGRAM = "stat.bt"
       LIGHT = "light.bt"
       SOME = true
       USAGE = "stat -p PID [options]"
       ABOUT = <<~TEXT
-        What happens in the process, a line each second, as vmstat does for the machine. It counts every call of the
-        application's own functions and every allocation, which costs each of them 0.05 to 0.1 us; with --light it leaves these
-        columns out and costs next to nothing. Several processes are added up.
+        What happens in the process: one line a second, as vmstat shows it for the machine. The command
+        counts every call of the application's own functions and every allocation, which costs 0.05 to
+        0.1 us for each of them. --light leaves these columns out and costs next to nothing. The figures of several
+        processes are added up.
 
-          CPU         of the process, of one processor
-          LOOKING     part of it that the hooks of this command took
+          CPU         share of one processor
+          LOOKING     the part of CPU that the hooks of this command took
           CALLS       of the application's own functions
           RAISES      exceptions
-          BACKTRACES  time that their backtraces took, also to become strings
+          BACKTRACES  time for their backtraces, and for turning these into strings
           ALLOCS      objects, and the BYTES of their slots
           GC          time in the garbage collector
-          SAMPLES     looks at the stack that found it running, of 99
-          LOST        rows without memory, and samples that could not be taken
+          SAMPLES     of 99 samples of the stack, those that found the process running
+          LOST        rows for which there was no memory, and samples that could not be taken
 
-        What the process does not serve shows - and not 0.
+        A figure that the process does not serve is shown as - and not as 0.
       TEXT
       EXAMPLES = <<~TEXT
         probescope stat -p 4711                     until Ctrl-C
@@ -51,20 +52,20 @@ module Probescope
         ["LOST", :count, :lost, 6]
       ].map { |column| Column.new(*column).freeze }.freeze
       HEADING_EVERY = 20
-      # The words of a line of the program, behind its mark.
+      # The fields of a line that the program prints, after its mark.
       FIELDS = %i[pid wall_ns cpu_ns calls raises backtrace_ns allocations bytes gc_ns samples rows
                   samples_missed details ended looking_ns cut].freeze
-      # What counts each of them.
+      # The probe behind each figure.
       PROBES = {calls: :function__stats, raises: :exception__stats, backtrace_ns: :exception__stats,
                 allocations: :object__stats, bytes: :object__stats, gc_ns: :gc__done, samples: :sample}.freeze
 
       def initialize
         super
         @lines = 0
-        @round = {} # pid => figures of the line that is due
-        @states = {} # pid => {probe => state}, as the process says
+        @round = {} # pid => figures of the line that is shown next
+        @states = {} # pid => {probe => state}, as the process reports it
         @clock = Host::Clock.new
-        @telling = {} # pid => does it tell up to when it counts?
+        @telling = {} # pid => whether it reports the time up to which it counts
       end
 
       private
@@ -78,8 +79,8 @@ module Probescope
 
       def receive(text)
         mark, *words = text.split
-        # Programs from before 0.1.0 had none of the last two fields, and some recordings of
-        # spec/fixtures are of those.
+        # Programs from before 0.1.0 do not print the last two fields. Some recordings in
+        # spec/fixtures come from such programs.
         return unless mark == "=" && words.size.between?(FIELDS.size - 2, FIELDS.size)
 
         figures = FIELDS.zip(words.map(&:to_i)).to_h
@@ -92,14 +93,14 @@ module Probescope
 
         @states[answer[:pid]] = answer[:states]
         @telling[answer[:pid]] = answer[:tells_of_cut]
-        # At once: lines come until Ctrl-C, and from now on their figures are lower.
+        # Printed at once: lines are shown until Ctrl-C, and from now on their figures are lower.
         answer[:in_part].to_h.each do |probe, reason|
           say(Host::Checks.only_in_part([answer[:pid]], probe, reason))
         end
       end
 
-      # Each process has a second of its own: a line is due when all have told theirs, or when one
-      # tells its next.
+      # Each process flushes at its own moment. A line is shown when every process has reported its
+      # second, or when one process reports its next second.
       def take(pid, figures)
         return unless wanted?(pid)
 
@@ -109,8 +110,8 @@ module Probescope
         show_round if @by_pid || @traced.nil? || (@traced - @round.keys).empty?
       end
 
-      # ns of the time of day up to which the line counts. An older library does not tell: then it
-      # is when the line came.
+      # The time of day, in ns, up to which the line counts. An older library does not report it;
+      # then the time when the line arrived is used.
       def ended(pid, figures)
         unless figures[:cut] && @telling.fetch(pid) { @telling.values.first }
           return figures[:ended] + @clock.offset
@@ -119,8 +120,8 @@ module Probescope
         figures[:cut] + Host::Clock.monotonic_offset
       end
 
-      # Figures that a process does not serve are nil. Where bpftrace knows it by another number, it
-      # is the only one.
+      # Figures whose probe the process does not serve are nil. With bpftrace -p there is only one
+      # process, for which bpftrace may have another number.
       def unknown(pid)
         states = @states[pid] || @states.values.first || {}
         PROBES.reject { |_, probe| Host::Trace::ON.include?(states[probe]) }.transform_values { nil }

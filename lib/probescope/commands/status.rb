@@ -6,16 +6,19 @@ require_relative "../host/privilege"
 
 module Probescope
   module Commands
-    # What a process says of its probes, and those of its own.
+    # The probes of a process as the process reports them, and the application's own probes.
     class Status < Base
       USAGE = "status -p PID [options]"
       ABOUT = <<~TEXT
-        Lists the probes of a process: first those that the application has defined itself (Probescope::Provider, Latency), then probescope's.
+        Lists the probes of a process: first those that the application itself has defined
+        (Probescope::Provider, Latency), then probescope's.
 
-          LISTENED  whether a tracer listens to it right now; "?" where nothing says so
-          LIBRARY   the file by which a tracer reaches every process with the same probes: usdt:LIBRARY:NAME; "none" where it is in
-                    memory, where -p alone finds it (bpftrace before 0.25), or was deleted, where nobody does
-          STATE     unsupported and refused probes do not fire, degraded ones not always, or at a price: REASON
+          LISTENED  whether a tracer listens to the probe right now; "?" where that is not known
+          LIBRARY   the file by which a tracer reaches every process with the same probes:
+                    usdt:LIBRARY:NAME. "none" where the library is in memory, where only -p finds it
+                    (bpftrace before 0.25), or was deleted, where no tracer finds it
+          STATE     unsupported and refused probes do not fire; degraded ones fire incompletely or at a
+                    cost: see REASON
       TEXT
       EXAMPLES = <<~TEXT
         probescope status -p 4711
@@ -23,7 +26,7 @@ module Probescope
       TEXT
       OWN = ["OF ITS OWN", "ARGUMENTS", "LISTENED", "LIBRARY"].freeze
       LISTENED = {true => "yes", false => "no", nil => "?"}.freeze
-      # Of the process, for JSON; docs/schema/status.json describes them.
+      # Fields of the process in JSON; docs/schema/status.json describes them.
       PROCESS = %i[pid runtime version library abi path deleted flags memory_limit memory_used rows_dropped
                    flushes switches watcher_ticks note].freeze
       HEADINGS = %w[PROBE STATE LISTENED REASON].freeze
@@ -44,7 +47,7 @@ module Probescope
         0
       end
 
-      # Without privilege it asks for what this user may read.
+      # Without privilege, reads what this user may read.
       def target
         @target ||= inspect_process(Host::Privilege.new.prefix)
       rescue Host::Error

@@ -7,16 +7,16 @@ require_relative "../host/table_renderer"
 
 module Probescope
   module Commands
-    # A command that shows what comes as it comes, until Ctrl-C or -d, one line after the other. A
-    # subclass has PROGRAM, and
+    # A command that shows events as they arrive, one line each, until Ctrl-C or -d. A subclass
+    # defines PROGRAM, and
     #   more_options(parser)   its own options
-    #   receive(text)          takes what the program printed
-    #   finish(trace)          after the end
+    #   receive(text)          takes a line that the program printed
+    #   finish(trace)          runs after the trace
     # and prints with #show.
     class Stream < Tracing
-      # Nobody waits that long.
+      # In effect without end.
       FOR_EVER = 1e9
-      # 1 MiB: a burst fits, and the reader may be kept from a busy CPU for some milliseconds.
+      # 1 MiB: room for a burst, while the reader waits some milliseconds for a busy CPU.
       PAGES = 256
 
       def initialize
@@ -47,30 +47,31 @@ module Probescope
 
       def heard(answer)
         case answer[:is]
-        # bpftrace -p has no other process, and may know this one by another number.
+        # bpftrace -p traces one process only, and may have another number for it.
         when "attached" then @traced = answer[:pids] unless answer[:by_pid]
         when "joined" then @traced << answer[:pid]
         end
       end
 
-      # False for processes that nobody asked for and that map the same library file.
+      # False for a process that maps the same library file but was not selected.
       def wanted?(pid) = @traced.nil? || @traced.include?(pid)
 
       def listen = Host::Output.new { |text| receive(text.chomp) unless @closed }
 
-      # What is shown is progress enough.
+      # No progress bar: the lines themselves show progress.
       def progressing = yield(Host::Progress.new(@seconds, nil))
 
       def json(event) = Host::Text.answer(name, event)
 
-      # In JSON. to and what follows it: nil where there is no end.
+      # For JSON. to, wall_ns, cpu_ns and looking_ns are nil where the interval has no end.
       def interval_of(from, to, wall_ns, cpu_ns, looking_ns)
         {begin: Host::Clock.iso(from), end: Host::Clock.iso(to), seconds: wall_ns && (wall_ns / 1e9).round(3),
          cpu_share: Host::Figure.ratio(cpu_ns, wall_ns),
          looking_share: Host::Figure.ratio(looking_ns, cpu_ns)}
       end
 
-      # One line, at once. Whoever read it may have gone: `probescope stat -p 4711 | head`.
+      # Prints one line, and flushes. The reader of a pipe may have closed it: `probescope stat -p
+      # 4711 | head`.
       def show(text)
         @told = true
         destination.puts(text)
@@ -80,7 +81,7 @@ module Probescope
         enough
       end
 
-      # What lines are written to.
+      # The stream for the lines.
       def destination
         @destination ||= @path ? File.open(@path, "w") : $stdout
       rescue SystemCallError => e
@@ -88,7 +89,7 @@ module Probescope
                               "-o a file in a folder that you may write to")
       end
 
-      # Ends before the time is up; nothing more is shown.
+      # Ends the trace early, and shows nothing more.
       def enough
         @closed = true
         @client.stop

@@ -10,11 +10,12 @@ require_relative "../host/terminal"
 
 module Probescope
   module Commands
-    # A command that traces processes for some seconds and shows a table. Its columns, its JSON and
-    # the texts beside them stand in docs/schema/schemas.yml. A subclass has PROGRAM, MIN (what
-    # --min is a share of, nil where there is none) and a class Report (Host::Report), which makes
-    # rows of a trace and need not know how many processes there are: see Host::Trace for how rows
-    # of several become one, and with --by-pid there is a report of each process.
+    # A command that traces processes for some seconds and shows a table. docs/schema/schemas.yml
+    # defines its columns, its JSON and the texts around the table. A subclass defines PROGRAM, MIN
+    # (the total of which --min is a share; nil without --min) and a class Report (a Host::Report),
+    # which makes the rows of a trace. A Report does not depend on the number of processes:
+    # Host::Trace merges the rows of several processes, and with --by-pid each process gets its own
+    # Report.
     class Table < Tracing
       def initialize
         super
@@ -28,9 +29,9 @@ module Probescope
 
       def options(parser)
         process_options(parser)
-        by_pid_option(parser, "rows of each process by itself, the busiest first")
+        by_pid_option(parser, "separate rows for each process, the busiest process first")
         by_request_option(parser) if self.class::BY_REQUEST
-        duration_option(parser, "how long, 10 by default; it ends with the process's next flush")
+        duration_option(parser, "how long, 10 by default; the trace ends with the process's next flush")
         max_overhead_option(parser)
         parser.on("--all", self.class::ALL) { @all = true }
         top_option(parser, "the first N rows of the table, 20 by default; 0 for all")
@@ -45,7 +46,8 @@ module Probescope
       end
 
       def sort_option(parser)
-        parser.on("--sort COLUMN", "by another column, the largest first: #{sortable.join(", ")}") do |text|
+        parser.on("--sort COLUMN",
+                  "sort by another column, the largest first: #{sortable.join(", ")}") do |text|
           @sort = sort(text)
         end
       end
@@ -63,7 +65,7 @@ module Probescope
 
       def by_request_option(parser)
         parser.on("--by-request",
-                  "rows of each method and route by itself, - for what is in no request") do
+                  "separate rows for each method and route; - is outside of any request") do
           @by_request = true
         end
       end
@@ -72,8 +74,7 @@ module Probescope
         say("--top is for tables: JSON has every row") if @json && @top_given && @top.positive?
       end
 
-      # Its program ends the interval of a process by itself, at its first flush after the time is
-      # up.
+      # The program itself ends a process's interval, at the first flush after the duration.
       def program_arguments = [Host::Program.closing(@seconds)]
 
       def default_keys = @by_request ? definition.map_keys_by_request : definition.map_keys
@@ -99,14 +100,13 @@ module Probescope
       # The rows of a trace, or of a part of it.
       def report_of(part) = self.class::Report.new(part, definition, by_request: @by_request)
 
-      # Raises Host::Error when there is nothing to show for a reason; warns of what makes the
-      # figures less than whole.
+      # Raises Host::Error when there is nothing to show and the reason is known. Warns of what is
+      # missing from the figures.
       def check(trace)
         checks(trace).of_a_table(samples: definition.samples)
       end
 
-      # Where the work may be that the table has nothing of: servers leave theirs to processes that
-      # they fork.
+      # A note for an empty table: a server's forked children may do the work.
       def hint(pids)
         children = @workers ? [] : pids.flat_map { |pid| Host::Descendants.of(pid) } - pids
         its = children.one? ? "its child" : "its #{children.size} children"

@@ -16,24 +16,24 @@ require_relative "../host/trace"
 
 module Probescope
   module Commands
-    # A command that traces processes by a bpftrace program for some time. A subclass has PROGRAM
-    # (in providers/), and perhaps WIDENED, BY_REQUEST, SOME, KEYS and PAGES; it shows what it heard
-    # in #report(trace), which returns the exit status.
+    # A command that traces processes with a bpftrace program for some time. A subclass defines
+    # PROGRAM (a file in providers/), and may define WIDENED, BY_REQUEST, SOME, KEYS and PAGES. Its
+    # #report(trace) shows the result and returns the exit status.
     class Tracing < Base
-      # Rows that bpftrace has room for; a row is about 1 KiB of kernel memory.
+      # Rows of bpftrace's maps; a row is about 1 KiB of kernel memory.
       KEYS = 16_384
-      # Pages of bpftrace's buffer on each CPU for what its program prints.
+      # Pages of the buffer on each CPU for what the bpftrace program prints.
       PAGES = 64
-      # What --all does, and whether that takes all.bt.
+      # Help text of --all, and whether --all adds the program all.bt.
       ALL = "no effect here: every file takes part anyway"
       WIDENED = false
-      # What a WIDENED one says where it has nothing to show.
+      # The hint that a WIDENED command prints where it has nothing to show.
       ALL_HINT = "(--all follows those of gems and packages too)"
-      # Is there a program of it that tells requests apart, NAME_by_request.bt?
+      # Whether there is a program that tells requests apart, NAME_by_request.bt.
       BY_REQUEST = false
-      # Options of every command that traces.
+      # Environment variable with options for every command that traces.
       DEFAULTS = "PROBESCOPE_OPTS"
-      # Is it worth tracing a process that serves a part of its probes?
+      # Whether to trace a process that supports only some of the command's probes.
       SOME = false
 
       def initialize
@@ -46,7 +46,7 @@ module Probescope
 
       private
 
-      # PROBESCOPE_OPTS stands before what the command line says.
+      # PROBESCOPE_OPTS is parsed before the command line, which therefore takes precedence.
       def parse(argv)
         defaults
         super
@@ -66,7 +66,7 @@ module Probescope
         parser.on("-p", "--pid PID", "a process; several: -p 1,2 or -p 1 -p 2") do |text|
           @pids |= process_ids(text)
         end
-        parser.on("--workers", "its children too, those that it will fork as well") { @workers = true }
+        parser.on("--workers", "its children too, also those that it forks later") { @workers = true }
         parser.on("--comm NAME", "the processes of that name (`probescope ps` shows it)") do |text|
           @comm = text
         end
@@ -107,8 +107,8 @@ module Probescope
         end
       end
 
-      # Yields what the answer is written to. A file has what was there before until the answer is
-      # whole.
+      # Yields the stream for the report. With -o, the old file is replaced only when the report is
+      # complete.
       def to_output(&block)
         return yield($stdout) unless @path
 
@@ -120,7 +120,7 @@ module Probescope
                               "-o a file in a folder that you may write to")
       end
 
-      # Before anything is traced.
+      # Raises before anything is traced when the output cannot be written.
       def check_output
         return unless @path
 
@@ -145,7 +145,7 @@ module Probescope
         report(trace_processes)
       end
 
-      # Before anything is heard.
+      # Runs before the trace starts.
       def prepare = nil
 
       def trace_processes
@@ -167,7 +167,7 @@ module Probescope
         result
       end
 
-      # Takes an answer of the helper, of which bpftrace's lines are a part.
+      # Takes an answer of the helper. Some answers are lines of bpftrace's output.
       def told(answer)
         case answer[:is]
         when "output" then output << answer[:line]
@@ -177,27 +177,27 @@ module Probescope
         end
       end
 
-      # What was told, once it is all.
+      # The whole trace, after its end.
       def result = Host::Trace.new(output, @ended, program_path)
 
-      # What takes bpftrace's output.
+      # The parser of bpftrace's output.
       def output = @output ||= listen
       def listen = Host::Output.new
 
-      # Other answers of the helper.
+      # Takes the other answers of the helper.
       def heard(_answer) = nil
 
       def progressing(&block) = Host::Progress.show(@seconds, &block)
 
-      # The file in providers/.
+      # The name of the program's file in providers/.
       def program = self.class::PROGRAM
 
       def program_path = Host::Program.path(@by_request ? program.sub(".bt", "_by_request.bt") : program)
 
-      # What it finds in $2 and later.
+      # The program's arguments from $2 on.
       def program_arguments = []
 
-      # What the helper is asked for.
+      # The request to the helper.
       def order
         files = [program_path, *(Host::Program.path("all.bt") if @all && self.class::WIDENED)]
         Host::Order.of(pids: @pids, comm: @comm, workers: @workers || false, trust: @trust || false,
@@ -216,7 +216,7 @@ module Probescope
 
       def default_keys = KEYS
 
-      # Ctrl-C, TERM and a closed terminal end the trace, and what there is is shown.
+      # Ctrl-C, TERM and a closed terminal end the trace; the command then shows what it has.
       def ending_early(client)
         before = %w[INT TERM HUP].to_h { |name| [name, trap(name) { client.stop }] }
         yield
@@ -224,14 +224,14 @@ module Probescope
         before&.each { |name, handler| trap(name, handler) }
       end
 
-      # What the figures of a trace lack.
+      # The notes on what the trace's figures lack.
       def checks(trace)
         Host::Checks.new(trace, program_path,
                          some: self.class::SOME, keys: keys, max_overhead: @max_overhead) { |text| say(text) }
       end
 
-      # A line on stderr, which JSON has among its warnings. Once: what commands say while they run
-      # is true at their end, too.
+      # Prints a line on stderr, and keeps it for the warnings of JSON. The same text is printed
+      # once, because commands report a fact while they run and again at their end.
       def say(text)
         return if @warnings.include?(text)
 

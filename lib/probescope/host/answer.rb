@@ -5,20 +5,21 @@ require_relative "report"
 
 module Probescope
   module Host
-    # What a command shows of a trace: rows of its report, without those below --min and beyond
-    # --top.
+    # What a command shows of a trace: the rows of its report, without rows below --min and rows
+    # beyond --top.
     class Answer
-      # rows: those to show. below: how many rows are below --min. more: how many of the others have
-      # no room. reports: what made them.
+      # rows: the rows to show. below: how many rows are below --min. more: how many other rows are
+      # beyond --top. reports: the Reports that made the rows.
       Shown = Struct.new(:rows, :below, :more, :reports)
 
-      # The command's name, its definition (Answers::Answer), and the result of the whole trace.
+      # The command's name, its definition (Answers::Answer), and the result (Trace) of the whole
+      # trace.
       attr_reader :command, :definition, :result
-      # What was said on stderr.
+      # The warnings that were printed on stderr.
       attr_reader :warnings
 
-      # min: percent. top: rows, 0 for all. sort: the column (Answers::Column) by which rows are
-      # sorted, nil for the report's own order. The block makes the Report of a result.
+      # min: percent. top: number of rows, 0 for all. sort: the column (Answers::Column) to sort by,
+      # nil for the report's own order. The block makes the Report of a result.
       def initialize(command, definition, result, min: 0, top: 0, sort: nil, by_pid: false,
                      by_request: false, warnings: [], &report)
         @command = command
@@ -38,7 +39,7 @@ module Probescope
       def by_pid? = @by_pid
       def by_request? = @by_request
 
-      # Of the whole trace: what it says beside its rows.
+      # The Report of the whole trace, for the texts around the rows.
       def report = @report ||= @make.call(result)
 
       def shown = @shown ||= @by_pid ? apart : part(report)
@@ -52,7 +53,8 @@ module Probescope
         Shown.new(rows, found.size - wanted.size, wanted.size - rows.size, [report])
       end
 
-      # Each process by itself: shares are those of the process, --top and --min count for each.
+      # Each process separately: shares are of the process, and --top and --min apply to each
+      # process.
       def apart
         parts = result.by_process.map do |pid, one|
           part(@make.call(one)).tap { |shown| shown.rows.map! { |row| {pid: pid}.merge(row) } }

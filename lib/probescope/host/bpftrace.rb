@@ -5,28 +5,28 @@ require_relative "tool"
 
 module Probescope
   module Host
-    # The bpftrace of this machine.
+    # The bpftrace that is installed on this machine.
     class Bpftrace
       OLDEST = [0, 17].freeze
       INSTALL = "install it: apt install bpftrace, or dnf install bpftrace"
-      # From here on bpftrace asks for capabilities and not for root.
+      # From this version on, bpftrace checks for capabilities and not for root.
       CAPABILITIES_SINCE = [0, 25].freeze
-      # The initial PID namespace. Numbers of processes in any other one are those of the initial
-      # one up to 0.22; 0.23.0 to 0.24.1 have `pid` and `tid` the wrong way round (bpftrace#4813),
-      # so that events of one process have the number of each of its threads.
+      # The initial PID namespace. In any other namespace, bpftrace up to 0.22 reports the numbers
+      # of the initial one. bpftrace 0.23.0 to 0.24.1 swaps `pid` and `tid` (bpftrace#4813), so that
+      # each thread's events carry the thread's number instead of the process's.
       INITIAL_PIDS = "pid:[4026531836]"
       OWN_NUMBERS_SINCE = [0, 23].freeze
       RIGHT_NUMBERS_SINCE = [0, 24, 2].freeze
 
       attr_reader :path, :version
 
-      # Raises Error when there is none, one that is too old, or one that others than root may
-      # change (Tool).
+      # Raises Error when there is no bpftrace, when it is too old, or when a user other than root
+      # may change it (Tool).
       def self.find
         new(Tool.find("bpftrace") || raise(missing))
       end
 
-      # Are numbers of processes the same for every bpftrace here?
+      # Whether every version of bpftrace reports the same numbers of processes here.
       def self.initial_pids? = File.readlink("/proc/self/ns/pid") == INITIAL_PIDS
 
       def self.missing = Error.new("there is no bpftrace in #{Tool::FOLDERS.join(", ")}", INSTALL)
@@ -43,8 +43,8 @@ module Probescope
 
       def to_s = @version.empty? ? "of an unknown version" : @version.join(".")
 
-      # What `pid` is: :right, :outer (that of the initial PID namespace), or :thread (that of the
-      # thread).
+      # What bpftrace's `pid` is: :right, :outer (the process's number in the initial PID
+      # namespace), or :thread (the thread's number).
       def numbers
         return :right if self.class.initial_pids? || (@version <=> RIGHT_NUMBERS_SINCE) >= 0
 

@@ -2,9 +2,10 @@
 
 module Probescope
   module Host
-    # Makes a tree out of the entries and returns of one thread, line by line: a call that calls
-    # nothing shown has one line, when it returns; another one has a line when it is entered and one
-    # when it returns. Below a duration, calls are left out, but for the callers of what is shown.
+    # Builds the call tree of one thread from its entries and returns, line by line. A call without
+    # shown callees has one line, when it returns. Any other call has one line at its entry and one
+    # at its return. With a shortest duration, shorter calls are left out, except for the callers of
+    # shown calls.
     class CallTree
       OUTCOMES = {0 => "returned", 1 => "raised", 2 => "suspended"}.freeze
 
@@ -22,7 +23,8 @@ module Probescope
 
       def enter(context, depth, function, file, line)
         open = @contexts[context]
-        # What is open at this depth or deeper was left without a word, as by a SystemStackError.
+        # A call that is open at this depth or deeper ended without a return event, as after a
+        # SystemStackError.
         open.pop while open.any? && open.last.depth >= depth
         open.each { |call| announce(context, call) } if @min_ns.zero?
         open << Open.new(depth: depth, function: function, file: file, line: line, shown: false)
@@ -31,7 +33,7 @@ module Probescope
       def leave(context, depth, elapsed_ns, self_ns, outcome, function)
         open = @contexts[context]
         open.pop while open.any? && open.last.depth > depth
-        # Without an entry its own was lost.
+        # Without an open call at this depth, the entry event was lost.
         call = open.last&.depth == depth ? open.pop : Open.new(depth: depth, function: function)
         @contexts.delete(context) if open.empty?
         return unless call.shown || elapsed_ns >= @min_ns
@@ -41,14 +43,14 @@ module Probescope
                             outcome: OUTCOMES.fetch(outcome, "returned"))
       end
 
-      # Time has passed: who watches wants to see in which call.
+      # Called when time has passed: shows the calls that are still open.
       def pause
         return unless @min_ns.zero?
 
         @contexts.each { |context, open| open.each { |call| announce(context, call) } }
       end
 
-      # Events are missing: what was open is not known any more.
+      # Called when events were lost: the open calls are no longer known.
       def forget = @contexts.clear
 
       private

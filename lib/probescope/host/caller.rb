@@ -5,16 +5,16 @@ require_relative "error"
 
 module Probescope
   module Host
-    # Who started this process through sudo.
+    # The user who started this process through sudo.
     module Caller
-      # What sudo says of itself. An application that is no longer root is not to take them for
-      # true.
+      # Variables that sudo sets. They are removed for an application that no longer runs as root,
+      # because they would be wrong there.
       OF_SUDO = %w[SUDO_USER SUDO_UID SUDO_GID SUDO_COMMAND SUDO_HOME MAIL].freeze
 
       module_function
 
-      # Etc::Passwd of who ran sudo, where this process is root by it; nil where it is not, and
-      # where root ran it. Raises Error when the system does not know that user.
+      # Etc::Passwd of the user who ran sudo, when this process is root through sudo. nil when it is
+      # not, and when root ran sudo. Raises Error when the system has no such user.
       def user
         uid = ENV.fetch("SUDO_UID", nil)
         return unless Process.euid.zero? && uid && uid != "0"
@@ -22,8 +22,8 @@ module Probescope
         known(uid)
       end
 
-      # This process becomes that user for good, with the user's groups and no capability. Returns
-      # the environment that goes with it.
+      # Makes this process that user permanently, with the user's groups and no capability. Returns
+      # the changes that this needs in the environment.
       def become(user)
         Process.initgroups(user.name, user.gid)
         Process::GID.change_privilege(user.gid)

@@ -6,21 +6,21 @@ require_relative "figure"
 
 module Probescope
   module Host
-    # The cells of tables: a function of a row and a column's key for each kind of column that
-    # docs/schema/schemas.yml names. What is not known is "-".
+    # The cells of tables. For each kind of column in docs/schema/schemas.yml there is a function of
+    # a row and the column's key. An unknown value is shown as "-".
     module Cells
       # Kinds of figures, which are aligned to the right.
       RIGHT = %i[share time time_above_zero count decimal bytes number].freeze
-      # Calls are indented up to here.
+      # Deeper calls are indented like calls of this depth.
       DEEPEST = 24
 
       module_function
 
-      # The text of a column (Answers::Column) in a row.
+      # The text of a row in a column (Answers::Column).
       def of(column, row) = public_send(column.kind, row, column.key)
 
-      # Rows by a column: figures from the largest to the smallest, texts in their order; what is
-      # not known comes last.
+      # Sorts rows by a column: figures from the largest to the smallest, texts alphabetically. Rows
+      # without a known value come last.
       def sorted(rows, column)
         known, unknown = rows.partition { |row| of(column, row) != "-" }
         return known.sort_by { |row| of(column, row) } + unknown unless RIGHT.include?(column.kind)
@@ -41,10 +41,10 @@ module Probescope
       # "app.rb:12"
       def place(row, _key) = row[:file] ? [row[:file], row[:line]].compact.join(":") : "-"
 
-      # Time of day on this machine.
+      # Local time of day.
       def clock(row, key) = row[key] ? Clock.of_day(Time.iso8601(row[key])) : "-"
 
-      # The request that a row is of.
+      # The request that a row belongs to.
       def request(row, _key = nil) = joined(row.values_at(:method, :route), " ")
 
       def largest_builtin(row, key)
@@ -54,23 +54,23 @@ module Probescope
 
       def raised_exception(row, key) = joined(row.values_at(key, :raised_at), " at ")
 
-      # A function that is not counted any more says since when.
+      # Adds the time until which the function was counted, if counting has stopped.
       def counted_function(row, key)
         "#{text(row, key)}#{" (until #{clock(row, :counted_until)})" if row[:counted_until]}"
       end
 
-      # A row's only status as it is, else their class.
+      # The status of a row with one status only, otherwise the class of its statuses.
       def status(row, key)
         only = row[:statuses].keys
         only.size == 1 && only.first.positive? ? only.first.to_s : text(row, key)
       end
 
-      # Below the call that made it.
+      # Indented below its caller.
       def nested_call(row, key)
         "#{"  " * [row[:depth], DEEPEST].min}#{text(row, key)}#{"  (raised)" if row[:outcome] == "raised"}"
       end
 
-      # Of a traceparent, which may be of another format than W3C's.
+      # The trace id in a traceparent. A traceparent that is not in W3C's format is shown whole.
       def trace_id(row, key) = row[key] ? row[key][/\A\h\h-(\h{32})-/, 1] || row[key] : "-"
 
       def joined(parts, by)

@@ -9,10 +9,11 @@ require_relative "table_renderer"
 
 module Probescope
   module Host
-    # What makes the figures of a trace less than whole. Each method says a line by the block for
-    # what it finds, and raises Error where there is nothing to show.
+    # Finds what is missing from a trace's figures. Each method passes one line per finding to the
+    # block, and raises Error where there is nothing to show.
     class Checks
-      # A machine is busy where threads wait for a CPU for longer than this part of the time on one.
+      # A machine counts as busy when a process's threads wait for a CPU longer than this part of
+      # their CPU time.
       BUSY = {"ruby" => 0.25, "python" => 1}.freeze
 
       LOST = {
@@ -25,9 +26,9 @@ module Probescope
         details: "%<number>d exception details were over the limit of 10 a second"
       }.freeze
 
-      # trace: Trace. program_path: of the program that ran. some: is a process worth tracing that
-      # serves a part of its probes? keys: rows that bpftrace had room for. max_overhead: the share
-      # that ends a trace, or nil.
+      # trace: Trace. program_path: the program that ran. some: whether a process that serves only a
+      # part of the program's probes is traced. keys: rows that bpftrace had room for. max_overhead:
+      # the share that ends a trace, or nil.
       def initialize(trace, program_path, some:, keys:, max_overhead:, &say)
         @trace = trace
         @program_path = program_path
@@ -37,7 +38,7 @@ module Probescope
         @say = say
       end
 
-      # samples: are its figures samples?
+      # samples: whether the figures come from samples.
       def of_a_table(samples:)
         ended
         served
@@ -51,8 +52,8 @@ module Probescope
         lost
       end
 
-      # What comes while bpftrace leaves is not shown, and the end may show more. closed: did
-      # somebody end it who waits for no more?
+      # A stream shows nothing that arrives while bpftrace detaches, so the end of the trace may
+      # lack events. closed: whether the command ended the trace early, and shows nothing more.
       def of_a_stream(closed:)
         ended
         served
@@ -66,7 +67,7 @@ module Probescope
         Error.new("no process finished an interval in that time: nothing is known", doctor)
       end
 
-      # The line for probes of processes that serve them in part.
+      # The line for processes that serve a probe only in part.
       def self.only_in_part(pids, probe, reason)
         "#{list(pids)} #{pids.one? ? "serves" : "serve"} #{probe} only in part: #{reason}"
       end
@@ -91,7 +92,8 @@ module Probescope
         slowed
       end
 
-      # Probes that are not simply on: an error when no process serves one, a line when some do not.
+      # Reports probes that are not fully on. Raises Error when no process serves a probe; prints a
+      # line when some processes do not.
       def served
         taken = @trace.processes.to_h { |one| [one.pid, one.taken_out] }
         Program.probes(@program_path).each do |name|
@@ -112,7 +114,8 @@ module Probescope
         say(why)
       end
 
-      # Probes that processes took out themselves, and what they say of their own settings.
+      # Reports the probes that processes took out themselves, and the processes' notes on their
+      # settings.
       def taken_out
         notes = @trace.targets.map { |target| target.values_at(:pid, :note) }
         notes.reject { |_, note| note.to_s.empty? }.each do |pid, note|
@@ -134,8 +137,8 @@ module Probescope
             "more than --max-overhead #{format("%g", @max_overhead * 100)}%")
       end
 
-      # The profile hook of CPython 3.11 makes each instruction dearer, which no clock in a hook
-      # sees.
+      # CPython 3.11 executes every instruction more slowly under a profile hook. A clock in the
+      # hook cannot measure that.
       def slowed
         return if Program.probes(@program_path).grep(/\Afunction__/).empty?
 
@@ -149,9 +152,9 @@ module Probescope
         end
       end
 
-      # Who is sampled too seldom where threads have to wait for a CPU. Ruby's samples are taken at
-      # ticks of the kernel, CPython's by a thread that comes late where a system call keeps the
-      # CPU.
+      # What is sampled too rarely while threads wait for a CPU. Ruby's samples are taken at ticks
+      # of the kernel. CPython's samples are taken by a thread, which comes late while a system call
+      # keeps the CPU.
       TOO_SELDOM = {"ruby" => "what runs for a few ms between two waits",
                     "python" => "what is in system calls of 0.1 ms and more"}.freeze
 

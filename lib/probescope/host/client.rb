@@ -7,26 +7,28 @@ require_relative "error"
 
 module Probescope
   module Host
-    # The command's end of the helper (helper.rb): starts it with privilege, gives orders (Request),
-    # hands out answers.
+    # The command's side of the helper (helper.rb): starts it with privilege, sends requests
+    # (Request) and returns its answers.
     class Client
-      # Of the system's package alone: one file, which a rule of sudo can name (packaging/helper).
+      # Only in the system's package: the helper is one file, which a rule of sudo can name
+      # (packaging/helper).
       LAUNCHER = File.expand_path("../../../helper", __dir__)
-      # Elsewhere whoever may start it may start anything.
+      # Elsewhere Ruby runs the helper. No rule of sudo can name it, because a user who may run Ruby
+      # through sudo may run any program.
       HELPER = [RbConfig.ruby, "--disable=gems,rubyopt", File.expand_path("helper.rb", __dir__)].freeze
-      # What Bundler, rbenv and friends set is for the user's own Ruby; the helper needs the
-      # standard library only.
+      # Variables of Bundler, rbenv and similar tools are meant for the user's own Ruby. The helper
+      # needs only the standard library.
       FOREIGN = /\A(RUBY|BUNDLE|GEM_|RBENV_)/
 
-      # Seconds for its end, more than Tracer#discard takes. A helper that lives on waits for the
-      # kernel.
+      # Seconds to wait for the helper's end, longer than Tracer#discard takes. A helper that still
+      # runs after that waits for the kernel.
       END_LIMIT = 25
 
-      # Was this installed by the system's package?
+      # Whether this copy was installed by the system's package.
       def self.packaged? = File.exist?(LAUNCHER)
 
-      # prefix: Privilege#prefix. Yields a Client and ends the helper afterwards.
-      # Raises Error when the helper cannot be started.
+      # prefix: Privilege#prefix. Yields a Client, and ends the helper afterwards. Raises Error when
+      # the helper cannot be started.
       def self.open(prefix)
         client = new(prefix)
         yield client
@@ -47,27 +49,27 @@ module Probescope
         @ready = true
       end
 
-      # [targets, how many processes could not be looked at, why others were set aside]; a target is
-      # Foreign.row, read from JSON.
+      # Returns [targets, number of processes that could not be read, reasons why others were set
+      # aside]. A target is a Foreign.row, read from JSON.
       def list
         ask("list")
         expect("targets").values_at(:targets, :unreadable, :set_aside)
       end
 
-      # One target. Raises Error when there is nothing to trace in that process.
+      # Returns one target. Raises Error when there is nothing to trace in that process.
       def inspect_process(pid)
         ask("inspect", pid: pid)
         expect("target").fetch(:target)
       end
 
-      # Has bpftrace run a small program. Returns what it complains of, or nil.
+      # Runs a small program in bpftrace. Returns bpftrace's complaint, or nil.
       def try
         ask("try")
         expect("tried")[:complaint]
       end
 
-      # order: Order. Yields each answer, and each line of bpftrace's output as {is: "output", line:
-      # bytes}, until "ended", which is yielded too.
+      # order: Order. Yields each answer up to and including "ended". A line of bpftrace's output is
+      # yielded as {is: "output", line: bytes}.
       def trace(order)
         ask("trace", **order.fields)
         loop do
@@ -116,8 +118,8 @@ module Probescope
         answer
       end
 
-      # sudo says why on its stderr, and so does a Ruby that cannot even load the helper: before it
-      # lists the callers.
+      # The reason is the last line on stderr that is not part of a backtrace: sudo's message, or
+      # the error of a Ruby that cannot load the helper.
       def gone
         lines = @stderr.value.force_encoding(Encoding::UTF_8).scrub.lines.map(&:strip)
         why = lines.reject { |line| line.empty? || line.start_with?("from ") }.last
@@ -131,7 +133,7 @@ module Probescope
                   "run the command as root, or as a user who may use sudo#{rule}")
       end
 
-      # By which signal.
+      # The signal that killed the helper.
       def killed
         status = Process.wait2(@pid).last
         " (#{Signal.signame(status.termsig)})" if status.signaled?

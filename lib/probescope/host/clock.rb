@@ -4,23 +4,24 @@ require_relative "kernel"
 
 module Probescope
   module Host
-    # From bpftrace's `nsecs` to the time of day. bpftrace reads the clock that goes on while the
-    # machine is suspended where the kernel lets programs read it, since 5.8, and the other one
-    # before. To be made near the time that is to be told: the time of day may be set.
+    # Converts bpftrace's `nsecs` to the time of day. bpftrace reads CLOCK_BOOTTIME on Linux 5.8 and
+    # later, where BPF programs can read it, and CLOCK_MONOTONIC before. Only CLOCK_BOOTTIME goes on
+    # while the machine is suspended. Make a Clock near the time that is to be converted, because
+    # the time of day may be set.
     class Clock
       BOOTTIME_SINCE = [5, 8].freeze
 
-      # ns of the time of day when bpftrace's clock was 0.
+      # The time of day, in ns, at which bpftrace's clock was 0.
       attr_reader :offset
 
-      # The same of CLOCK_MONOTONIC, by which processes tell moments.
+      # The same for CLOCK_MONOTONIC, which traced processes use.
       def self.monotonic_offset = between(Process::CLOCK_MONOTONIC)
 
-      # Who reads two clocks may lose the CPU in between, for tens of ms on a busy machine: the
-      # closest of several readings counts.
+      # Between the readings of two clocks, the thread may lose its CPU, for tens of ms on a busy
+      # machine. The closest of several readings is used.
       READINGS = 5
 
-      # ns of the time of day when the clock was 0.
+      # The time of day, in ns, at which the clock was 0.
       def self.between(clock)
         readings = Array.new(READINGS) do
           before, day, after = [clock, Process::CLOCK_REALTIME, clock].map do |one|
@@ -33,10 +34,10 @@ module Probescope
 
       def self.at(nsecs, offset) = Time.at(0, offset + nsecs, :nanosecond, in: "UTC")
 
-      # In JSON: UTC, to the microsecond. nil stays nil.
+      # For JSON: UTC, with microseconds. nil stays nil.
       def self.iso(time) = time&.strftime("%Y-%m-%dT%H:%M:%S.%6NZ")
 
-      # For people: of this machine, "13:05:59.123".
+      # For tables: the local time of day, "13:05:59.123".
       def self.of_day(time) = time ? time.getlocal.strftime("%H:%M:%S.%L") : "-"
 
       def initialize(release = Kernel.new.release)
@@ -44,7 +45,7 @@ module Probescope
         @offset = self.class.between(new ? Process::CLOCK_BOOTTIME : Process::CLOCK_MONOTONIC)
       end
 
-      # Time, in UTC.
+      # The Time, in UTC.
       def time(nsecs) = self.class.at(nsecs, offset)
     end
   end

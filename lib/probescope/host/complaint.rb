@@ -5,14 +5,14 @@ require_relative "error"
 
 module Probescope
   module Host
-    # What bpftrace complains of, in words of ours, with its own behind them.
+    # Explains bpftrace's error messages, and quotes them.
     module Complaint
       MOST_LINES = 20
 
       module_function
 
-      # An Error for that text of bpftrace's. what: what it was to do. next_step: where the text is
-      # none that we know.
+      # An Error for the text that bpftrace printed. what: what bpftrace failed to do. next_step:
+      # used where the text matches no known message.
       def error(text, what, next_step)
         lines = lines(text)
         _, meaning, step = Complaints::MEANINGS.find { |pattern, _| lines.any?(pattern) }
@@ -20,7 +20,7 @@ module Probescope
         Error.new("bpftrace #{what}#{": #{meaning}" if meaning}; #{said}", step || next_step)
       end
 
-      # Without noise.
+      # The lines of the text, without noise.
       def lines(text)
         text.to_s.lines.map(&:strip).reject { |line| line.empty? || line.match?(Complaints::NOISE) }
       end

@@ -6,22 +6,22 @@ require_relative "error"
 
 module Probescope
   module Host
-    # A fault of ours, as the user may report it.
+    # A bug of probescope, with the data that an issue needs.
     class Crash < Error
       FOLDER = File.expand_path("..", __dir__)
       MESSAGE_BYTES = 300
 
-      # what: as .of describes it. where: of which process, "the helper".
+      # what: as .of describes it. where: the process that failed, "the helper".
       def initialize(what, where = nil)
         super("this is a fault of probescope#{" (#{where})" if where}: #{what}",
               "report it as an issue of probescope's repository, with the line above and this one: " \
               "#{Crash.versions}")
       end
 
-      # The exception's class and message, and the first line of ours that it passed.
+      # The exception's class and message, and the innermost line of probescope's own code.
       def self.of(exception)
         line = exception.backtrace.to_a.find { |one| one.start_with?(FOLDER) }
-        # What follows the first line is Ruby's advice (did_you_mean, error_highlight).
+        # Only the first line: the rest is advice of Ruby (did_you_mean, error_highlight).
         message = exception.message.to_s.scrub.lines.first.to_s.chomp.byteslice(0, MESSAGE_BYTES).scrub("")
         "#{exception.class}: #{message}#{" at #{line.delete_prefix("#{FOLDER}/")}" if line}"
       end

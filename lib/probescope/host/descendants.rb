@@ -5,21 +5,21 @@ require_relative "foreign"
 
 module Probescope
   module Host
-    # The processes that descend from others.
+    # Finds the descendants of processes.
     module Descendants
-      # Those that are nearest count.
+      # The most descendants that are returned, the nearest ones first.
       MOST = 10_000
-      # Each thread has children of its own.
+      # The most threads of a process that are read. Each thread has children of its own.
       MOST_THREADS = 4096
-      # Threads of all of them that are looked at, 20 us each: a user may have many, and the bridge
-      # looks twice a second.
+      # The most threads that are read in one call, over all processes. A thread takes 20 us, a user
+      # may have many threads, and the bridge calls this twice a second.
       MOST_READ = 10_000
 
       module_function
 
-      # Their numbers, level by level. Empty where there are none, and where the processes are gone.
-      # The user for whose processes fewest threads were looked at comes next, so that nobody's
-      # threads hide the children of others.
+      # The pids of the descendants, level by level; empty where there are none, and where the
+      # processes have ended. The next process is always one of the user with the fewest threads
+      # read so far, so that a user with many threads cannot hide the children of other users.
       def of(*roots)
         found = Set.new
         queues = roots.group_by { |root| Foreign.owner(root) }
@@ -34,7 +34,7 @@ module Probescope
         found.first(MOST)
       end
 
-      # [its children, how many threads were looked at]
+      # Returns [its children, how many threads were read].
       def children(pid)
         threads = Dir.each_child("/proc/#{pid}/task").first(MOST_THREADS)
         [threads.flat_map { |thread| children_of_thread(pid, thread) }, threads.size]
@@ -42,7 +42,7 @@ module Probescope
         [[], 1]
       end
 
-      # None of a thread that has just ended.
+      # A thread that has just ended has no children.
       def children_of_thread(pid, thread)
         File.read("/proc/#{pid}/task/#{thread}/children").split.map(&:to_i)
       rescue SystemCallError

@@ -2,15 +2,15 @@
 
 module Probescope
   module Host
-    # The open files of this process.
+    # The open file descriptors of this process.
     module Descriptors
       # stdin, stdout and stderr.
       LAST = 2
 
       module_function
 
-      # Closes all but these IOs, the standard ones and those of the VM itself. Ruby has no object
-      # for what was open when the process began.
+      # Closes all descriptors but these IOs, the standard streams and the VM's own. Ruby has no IO
+      # object for a descriptor that was open when the process began.
       def keep(ios)
         ObjectSpace.each_object(IO) do |io|
           io.close unless io.closed? || ios.include?(io) || io.fileno <= LAST
@@ -21,8 +21,8 @@ module Probescope
         end
       end
 
-      # Ruby wants to know how the file was opened. It gives no IO for a file of the VM's
-      # (ArgumentError).
+      # Ruby needs the mode in which the file was opened. For a descriptor of the VM, IO.for_fd
+      # raises ArgumentError.
       def close(number)
         IO.for_fd(number, "r").close
       rescue Errno::EINVAL

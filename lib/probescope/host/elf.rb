@@ -4,12 +4,12 @@ require_relative "bounds"
 
 module Probescope
   module Host
-    # As much of an ELF file as it takes to find an exported symbol and USDT probes: 64-bit, little
-    # endian. The files are those that some process maps, so nothing in them is believed. Whatever
-    # does not fit, or is larger than what a library of ours can be, raises EOFError.
+    # Reads exported symbols and USDT probes from a 64-bit little-endian ELF file. The file is one
+    # that a foreign process maps, so its contents are not trusted. Whatever is inconsistent, or
+    # larger than a library of ours can be, raises EOFError.
     class Elf
       Section = Struct.new(:type, :offset, :bytes, :link)
-      # semaphore: its virtual address, 0 for none.
+      # semaphore: its virtual address, 0 without one.
       Probe = Struct.new(:provider, :name, :arguments, :semaphore)
       DYNSYM = 11
       NOTE = 7
@@ -46,14 +46,15 @@ module Probescope
         wanted && address_of(read(table.offset, table.bytes), wanted + 1)
       end
 
-      # What has to be added to a virtual address once the file's first bytes are mapped at `start`.
+      # The difference between real and virtual addresses once the file's first byte is mapped at
+      # `start`.
       def bias(start)
         programs = rows(@programs_at, @program_bytes, @program_count, PROGRAM)
         first = programs.find { |type, offset, _| type == LOAD && offset.zero? }
         start - (first ? first[2] : 0)
       end
 
-      # The Probes of the notes that sys/sdt.h describes.
+      # The Probes in the notes, in the format of sys/sdt.h.
       def probes
         return [] unless @valid
 
@@ -79,7 +80,7 @@ module Probescope
         end
       end
 
-      # Three addresses, the last one the semaphore's, and three strings.
+      # A description is three addresses, the last one the semaphore's, and three strings.
       def probe(description)
         return if description.nil? || description.bytesize < 24
 
@@ -94,7 +95,7 @@ module Probescope
                       .map { |fields| Section.new(*fields) }
       end
 
-      # The rows of a table, each of which is to be as long as format wants it.
+      # The rows of a table, each unpacked with format.
       def rows(offset, bytes, count, format)
         return [] if count.zero?
 
@@ -106,7 +107,8 @@ module Probescope
         Array.new(count) { |i| data.unpack(format, offset: i * bytes) }
       end
 
-      # A name may be the tail of a longer one, so the table is searched for its offset.
+      # A name may be the tail of a longer one in the string table, so the symbol is searched by the
+      # offset of its name.
       def address_of(table, name)
         (0...(table.bytesize / SYMBOL_BYTES)).each do |i|
           string, section, value = table.unpack("L< x2 S<Q<", offset: i * SYMBOL_BYTES)

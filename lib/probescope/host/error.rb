@@ -2,7 +2,7 @@
 
 module Probescope
   module Host
-    # What went wrong, in one line for the user, and what to do about it.
+    # An error for the user: what failed, in one line, and what to do.
     class Error < StandardError
       attr_reader :next_step
 

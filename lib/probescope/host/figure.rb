@@ -2,11 +2,11 @@
 
 module Probescope
   module Host
-    # Figures for people. nil, which is unknown, reads "-".
+    # Formats figures. nil, an unknown figure, is "-".
     module Figure
       module_function
 
-      # A part of a whole, to 6 places; nil where either is not known.
+      # part / whole, to 6 decimal places; nil where either is not known.
       def ratio(part, whole) = part && whole&.positive? ? (part.to_f / whole).round(6) : nil
 
       # 1234567 -> "1,234,567"
@@ -36,9 +36,8 @@ module Probescope
         scale(number, [["B", 1], ["KiB", 1024], ["MiB", 1024**2], ["GiB", 1024**3]])
       end
 
-      # Three digits, but no fraction of the smallest unit, and more of the largest one. What would
-      # take a fourth digit once it is rounded is told in the next unit: "1.00 ms" and not "1000
-      # us".
+      # Three digits, without decimals of the smallest unit, and more than three of the largest one.
+      # A value that would round to four digits is given in the next unit: "1.00 ms", not "1000 us".
       def scale(number, units)
         unit, size = units.find { |_, value| (number / value.to_f).round < 1000 } || units.last
         value = number / size.to_f

@@ -11,13 +11,13 @@ require_relative "refused"
 
 module Probescope
   module Host
-    # All that is read of foreign processes and of the files that they map, in one place. It runs in
-    # a child of the process with the privilege (Reader), because whatever a process maps may keep
-    # its reader waiting: a file of FUSE does, opened, read or as memory.
+    # Everything that is read from foreign processes, and from the files that they map, is read
+    # here. It runs in a child (Reader) of the privileged process, because a mapped file may block
+    # its reader: a file on FUSE can block open, read, and access to its memory.
     #
-    # Each question returns plain data. What goes wrong is a Refused with a reason; whatever else
-    # were raised here becomes one in Reader. .born and .owner may be asked outside of the child,
-    # too: the kernel takes no lock of the process for them.
+    # Each question returns plain data. A failure is raised as a Refused with a reason; Reader turns
+    # any other exception into a Refused. Only .born and .owner may also be called outside of the
+    # child, because the kernel takes no lock of the process for them.
     module Foreign
       SYMBOL = "probescope_info"
       HOW_TO_LOAD = "start it with `probescope run -- COMMAND`, or add " \
@@ -27,19 +27,21 @@ module Probescope
       HOW_TO_LOAD_PYTHON = "install the package for its Python (`pip install /path/to/checkout`), then " \
                            "start it with `probescope run -- COMMAND`; on Python 3.14 and later " \
                            "`venv/bin/probescope attach PID`, of the package, loads it into the running one"
-      # Where a process has its probescope_info. born: its start time in ticks after boot.
+      # The place of probescope_info in a process. born: the process's start time in ticks after
+      # boot.
       Place = Struct.new(:pid, :born, :file, :address)
-      # For so many seconds what was found in a file holds: for one look at all processes.
+      # For how many seconds an offset in a file stays valid: long enough for one survey of all
+      # processes.
       FRESH = 2.0
 
-      # Address of the symbol behind the first byte of a file (or nil), by the file's id: one
-      # library is mapped by many processes.
+      # Offset of the symbol from the file's first byte (or nil), by the file's id. Many processes
+      # map the same library.
       @offsets = {}
       @fresh_until = 0
 
       module_function
 
-      # A Place, nil where the library is not loaded.
+      # Returns a Place; nil where the library is not loaded.
       def place(pid)
         born = born(pid) or raise Errno::ESRCH
         Mappings.files(pid).each do |file|
@@ -49,19 +51,21 @@ module Probescope
         nil
       end
 
-      # The same for a process that was asked for by its number.
+      # Like .place, for a process that the user has named by number. Raises Refused with the next
+      # step.
       def find(pid)
         check_process(pid)
         place(pid) || raise(Refused.new(:not_loaded, "process #{pid} does not have probescope loaded",
                                         how_to_load(pid)))
       end
 
-      # Names.best, and Names.title: a title is memory of the process, which it may keep locked.
+      # Names.best, and Names.title. A title is memory of the process, which the process may keep
+      # locked.
       def name(pid) = utf8(Names.best(pid) || "")
       def title(pid) = Names.title(pid)
 
-      # What `ps` shows of a process, and no more, because there may be thousands; nil where the
-      # library is not loaded.
+      # The row of a process in `ps`; nil where the library is not loaded. It holds only what `ps`
+      # shows, because there may be thousands of processes.
       def row(pid)
         place = place(pid) or return
         known = snapshot(place)
@@ -70,8 +74,8 @@ module Probescope
               deleted: !on_disk?(place), enabled: enabled})
       end
 
-      # What `status` and `doctor` show: Info#snapshot, whether each probe is `listened` to now, and
-      # `own` (OwnProbes).
+      # The data for `status` and `doctor`: Info#snapshot, whether each probe is `listened` to now,
+      # and `own` (OwnProbes).
       def status(place)
         memory(place) do |io|
           info = Info.new(io, place.address)
@@ -88,7 +92,7 @@ module Probescope
 
       def snapshot(place) = memory(place) { |io| Info.new(io, place.address).snapshot }
 
-      # [Info#flushes, Info#looking]
+      # Returns [Info#flushes, Info#looking].
       def counters(place)
         memory(place) do |io|
           info = Info.new(io, place.address)
@@ -96,7 +100,7 @@ module Probescope
         end
       end
 
-      # Info#tracers of each of these semaphores.
+      # Returns Info#tracers of each of these semaphores.
       def tracers(place, semaphores)
         memory(place) do |io|
           info = Info.new(io, place.address)
@@ -104,7 +108,8 @@ module Probescope
         end
       end
 
-      # False when bpftrace would not find the library through its path: it was deleted or replaced.
+      # False when bpftrace would not find the library by its path, because the file was deleted or
+      # replaced.
       def on_disk?(place)
         !place.file.deleted? &&
           File.stat("/proc/#{place.pid}/root#{place.file.path}").ino.to_s == place.file.id.last
@@ -121,7 +126,7 @@ module Probescope
         utf8(Otel::Resources.of(place.pid, known))
       end
 
-      # Start time in ticks after boot; nil when the process is gone or a zombie.
+      # Start time in ticks after boot; nil when the process has ended or is a zombie.
       def born(pid)
         fields = File.read("/proc/#{pid}/stat").rpartition(") ").last.split
         fields[19] unless %w[Z X].include?(fields[0])
@@ -129,15 +134,16 @@ module Probescope
         nil
       end
 
-      # Its real user: the folder in /proc belongs to root where a process hides its memory. nil
-      # when it is gone.
+      # The process's real user, nil when the process has ended. Read from `status`, because the
+      # folder in /proc belongs to root where a process hides its memory.
       def owner(pid)
         File.read("/proc/#{pid}/status", 2048)[/^Uid:\s+(\d+)/, 1]&.to_i
       rescue SystemCallError
         nil
       end
 
-      # Yields the memory of the process, and of no other one that has got its number.
+      # Yields the memory of the process. Raises Errno::ESRCH when another process has got its
+      # number.
       def memory(place)
         File.open("/proc/#{place.pid}/mem", "rb") do |io|
           raise Errno::ESRCH unless born(place.pid) == place.born
@@ -146,7 +152,7 @@ module Probescope
         end
       end
 
-      # nil where nothing says so.
+      # nil where that is not known.
       def listened(info, semaphore)
         info.tracers(semaphore).positive? unless semaphore.zero?
       rescue Refused
@@ -187,7 +193,7 @@ module Probescope
                           "`probescope ps` lists the processes that can be traced")
       end
 
-      # The next step for a process without the library. It may have Python inside, as uWSGI has.
+      # The next step for a process without the library. A process such as uWSGI may embed Python.
       def how_to_load(pid)
         python = Mappings.files(pid).any? { |file| file.path.rpartition("/").last.match?(/\A(lib)?python\d/) }
         python ? HOW_TO_LOAD_PYTHON : HOW_TO_LOAD
@@ -195,7 +201,7 @@ module Probescope
         HOW_TO_LOAD
       end
 
-      # The same data with valid text.
+      # The same data with valid UTF-8.
       def utf8(value)
         case value
         when String then value.dup.force_encoding(Encoding::UTF_8).scrub

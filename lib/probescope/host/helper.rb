@@ -1,13 +1,13 @@
 # frozen_string_literal: true
 
-# The part of the command that runs with privilege, as a program of its own: it finds processes,
-# reads their probescope_info, and runs bpftrace. It reads orders from stdin, a JSON object a line,
-# and answers on stdout. Nothing but Ruby's standard library is loaded. When stdin ends, because the
-# command has ended in whichever way, it kills bpftrace and leaves.
+# The privileged part of the command, a program of its own. It finds processes, reads their
+# probescope_info, and runs bpftrace. It reads requests from stdin, one JSON object a line, and
+# answers on stdout. It loads nothing but Ruby's standard library. When stdin ends, because the
+# command has ended for whatever reason, the helper kills bpftrace and exits.
 #
-# Who writes to it need not have any privilege: a rule of sudo may allow this program and nothing
-# else. So nothing that it is told becomes a path or a command (Request), and it finds other
-# programs by itself (Tool).
+# The process that writes to the helper need not have any privilege: a rule of sudo may allow this
+# program and nothing else. So no part of a request becomes a path or a command (Request), and the
+# helper finds other programs by itself (Tool).
 require "json"
 require_relative "capabilities"
 require_relative "crash"
@@ -21,10 +21,9 @@ require_relative "trial"
 
 module Probescope
   module Host
-    # Orders: see Request.
-    # Answers: {"is": "ready" | "targets" | "target" | "tried" | "attached" | "joined" | "counting" |
-    # "leaving" | "ended" | "error" | "crash", ...}, and for each line that bpftrace prints that line
-    # itself behind a "=".
+    # Requests: see Request. Answers: {"is": "ready" | "targets" | "target" | "tried" | "attached" |
+    # "joined" | "counting" | "leaving" | "ended" | "error" | "crash", ...}. Each line that bpftrace
+    # prints is passed on with a "=" before it.
     class Helper
       def self.start = new($stdin.binmode, $stdout.binmode).run
 
@@ -36,30 +35,31 @@ module Probescope
 
       def run
         confine
-        # The command sees to Ctrl-C and to a closed terminal; here they would end the trace without
-        # its maps. bpftrace inherits what is ignored, and has to obey an INT.
+        # The command handles Ctrl-C and a closed terminal; in the helper they would end the trace
+        # without its maps. INT has a handler instead of being ignored: bpftrace would inherit an
+        # ignored INT, and the helper ends it by INT.
         trap("INT") { nil }
         trap("HUP", "IGNORE")
-        # Ctrl-Z stops the command. A helper that was stopped with it would not see that it is
-        # killed then.
+        # Ctrl-Z stops the command only. A stopped helper would not notice that the command was
+        # killed.
         trap("TSTP", "IGNORE")
         trap("TERM") { @terminated = true }
         answer("ready", {})
         loop { turn }
-      rescue IOError, Errno::EPIPE # which an end of file is too
+      rescue IOError, Errno::EPIPE # includes EOFError
         nil
       rescue StandardError => e
         answer("crash", what: Crash.of(e))
       ensure
         @tracing&.kill
-        # The command does not wait for that. A bpftrace that the kernel still holds has us see to
-        # its end.
+        # The command does not wait for this. Where the kernel still holds bpftrace, the helper
+        # stays until bpftrace has ended.
         Tracer.await_left { [@input, @output, $stderr].each(&:close) }
       end
 
       private
 
-      # Gives up what tracing does not need.
+      # Drops every privilege and setting that tracing does not need.
       def confine
         ENV.replace(Tool::ENVIRONMENT)
         File.umask(0o077)

@@ -2,14 +2,14 @@
 
 module Probescope
   module Host
-    # What bpftrace's hist() counted: buckets whose bounds are powers of two.
+    # Histograms of bpftrace's hist(), whose bucket bounds are powers of two.
     module Histogram
       WIDTH = 40 # characters of the longest bar
 
       module_function
 
-      # From its JSON: [{min:, max:, count:}, ...], values from min up to and not including max,
-      # empty ones at the ends left out.
+      # Buckets from bpftrace's JSON: [{min:, max:, count:}, ...]. A bucket holds values from min up
+      # to, but not including, max. Empty buckets at both ends are left out.
       def buckets(values)
         found = Array(values).map do |bucket|
           {min: bucket.fetch("min", 0), max: bucket["max"] && (bucket["max"] + 1), count: bucket["count"]}
@@ -18,7 +18,7 @@ module Probescope
         found.reverse.drop_while { |bucket| bucket[:count].zero? }.reverse
       end
 
-      # Sums several, with the empty buckets between.
+      # Adds up several histograms.
       def merge(several)
         counts = several.flatten.each_with_object(Hash.new(0)) do |bucket, sum|
           sum[bucket.values_at(:min, :max)] += bucket[:count]
@@ -26,7 +26,7 @@ module Probescope
         counts.sort.map { |(min, max), count| {min: min, max: max, count: count} }
       end
 
-      # A bar for each bucket; the block makes text of a bound.
+      # Draws a bar for each bucket. The block formats a bound.
       def render(heading, buckets)
         most = buckets.map { |bucket| bucket[:count] }.max
         return unless most

@@ -4,13 +4,13 @@ require_relative "foreign"
 
 module Probescope
   module Host
-    # An order of processes in which no user's come before another's first one, however many there
-    # are.
+    # Orders processes so that each user's first process comes before any user's second one, however
+    # many processes a user has.
     module InTurns
       module_function
 
-      # [[pid, user], ...]: the first process of each user, the second of each, ...; without those
-      # that are gone.
+      # [[pid, user], ...]: the first process of each user, then the second of each, and so on.
+      # Processes that have ended are left out.
       def of(pids)
         owned = pids.filter_map { |pid| Foreign.owner(pid)&.then { |owner| [pid, owner] } }
         turns = Hash.new(0)

@@ -7,11 +7,11 @@ require_relative "refused"
 
 module Probescope
   module Host
-    # Reads `probescope_info` (providers/info.yml) out of a process. The library may be older or
-    # newer than this command: sizes and offsets are those that its head announces, fields that it
-    # does not have read as 0, those of APPENDED as nil.
+    # Reads `probescope_info` (providers/info.yml) of a process. The library may be older or newer
+    # than this command, so sizes and offsets are taken from its head. Fields that the library does
+    # not have are 0; those of APPENDED are nil.
     class Info
-      # Fields that every library has.
+      # Fields that every version of the library has.
       FIRST = {**InfoLayout::HEAD, **InfoLayout::PROCESS}.freeze
       STOPPED = "it may be stopped: look at its state with ps"
 
@@ -22,13 +22,13 @@ module Probescope
       end
 
       # A consistent copy: the head's fields by name, `flags` as names, and `probes`: {name =>
-      # {state:, enabled:, semaphore:, reason:, out_ns:}}. Raises Refused when what is there is no
-      # probescope_info, or is being written (:busy), and SystemCallError or EOFError when the
-      # process is gone.
+      # {state:, enabled:, semaphore:, reason:, out_ns:}}. Raises Refused when the memory holds no
+      # probescope_info, or while the process writes it (:busy), and SystemCallError or EOFError
+      # when the process has ended.
       def snapshot
         head = unpack(FIRST, @memory.read(@address, bytes(FIRST)))
         raise Refused.malformed("its probescope_info is not one") unless head[:magic] == InfoLayout::MAGIC
-        # A size of 0: the library is mapped, and its first function is still to run.
+        # A size of 0: the library is mapped, but its initialiser has not run yet.
         raise busy("begin") if head[:probe_size].zero?
         raise busy("finish") if head[:sequence].odd?
 
@@ -45,10 +45,11 @@ module Probescope
             .merge(appended, abi: head[:abi], flags: flags(head[:flags]), probes: probes(head, rows))
       end
 
-      # Number of flushes so far: one figure, read often.
+      # Number of flushes so far. Reads this one field only, because it is read often.
       def flushes = one(:flushes)
 
-      # [looking_ns, looked_cpu_ns], read often; nil where the library does not have them.
+      # [looking_ns, looked_cpu_ns], also read often; nil where the library does not have these
+      # fields.
       def looking
         fields = InfoLayout::APPENDED.slice(:looking_ns, :looked_cpu_ns)
         at = fields[:looking_ns].first
@@ -57,7 +58,7 @@ module Probescope
         unpack(fields, @memory.read(@address + at, bytes(fields))).values
       end
 
-      # The kernel's own count of tracers on a probe. semaphore: from a snapshot.
+      # The number of tracers on a probe, as the kernel counts them. semaphore: from a snapshot.
       def tracers(semaphore) = @memory.read(semaphore, 2).unpack1("S<")
 
       private
@@ -69,20 +70,20 @@ module Probescope
           head[:probe_size].between?(Bounds::INFO_LEAST_ROW_BYTES, Bounds::INFO_ROW_BYTES)
       end
 
-      # The table of probes begins where the head ends.
+      # Reads the fields that the head has room for: the table of probes begins where the head ends.
       def appended(head)
         there = InfoLayout::APPENDED.select { |_, (at, bytes)| at + bytes <= head[:probes_offset] }
         values = unpack(there, @memory.read(@address + bytes(FIRST), bytes(there)))
         InfoLayout::APPENDED.to_h { |name, _| [name, values[name]] }
       end
 
-      # One of FIRST.
+      # Reads one field of FIRST.
       def one(name)
         at, bytes, type = FIRST.fetch(name)
         @memory.read(@address + at, bytes).unpack1(type)
       end
 
-      # {name => value}. Strings become valid UTF-8: the process is not believed.
+      # {name => value}. Strings are made valid UTF-8, because the process is not trusted.
       def unpack(fields, bytes)
         values = bytes.unpack(fields.each_value.map(&:last).join(" "))
         values.map! { |value| value.is_a?(String) ? value.dup.force_encoding(Encoding::UTF_8).scrub : value }

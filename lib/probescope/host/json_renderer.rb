@@ -6,7 +6,7 @@ require_relative "text"
 
 module Probescope
   module Host
-    # An Answer as the JSON that docs/schema describes.
+    # Renders an Answer as the JSON that docs/schema describes.
     class JsonRenderer
       def initialize(answer)
         @answer = answer
@@ -27,8 +27,8 @@ module Probescope
 
       def sample_rate = @answer.definition.samples ? {sample_rate: @result.sample_rate} : {}
 
-      # cpu_share: of one processor. looking_share: of it, what the hooks took; nil where the
-      # library does not tell.
+      # cpu_share: of one processor. looking_share: the part of the CPU time that the hooks took;
+      # nil where the library does not report it.
       def interval
         {begin: Clock.iso(@result.from), end: Clock.iso(@result.to), seconds: @result.seconds,
          cpu_share: Figure.ratio(@result.cpu_ns, @result.seconds * 1e9), looking_share: @result.looking_share}

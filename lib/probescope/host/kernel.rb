@@ -4,8 +4,8 @@ require_relative "error"
 
 module Probescope
   module Host
-    # What the kernel has to offer. Each method returns a line for doctor, or raises Error with the
-    # next step.
+    # Checks what the kernel supports. Each method returns a line for doctor, or raises Error with
+    # the next step.
     class Kernel
       OLDEST = [4, 20].freeze
 
@@ -28,7 +28,7 @@ module Probescope
                         "where a container lacks it")
       end
 
-      # Looked up among the mounts and not inside the folder, which only root may enter.
+      # Reads the list of mounts, because only root may enter the folder itself.
       def tracefs
         mounts = File.foreach("/proc/self/mounts").map(&:split)
         found = mounts.find { |_, point, type| type == "tracefs" && point == "/sys/kernel/tracing" } ||
@@ -42,7 +42,7 @@ module Probescope
         File.exist?("/sys/kernel/btf/vmlinux") ? "BTF" : "no BTF: not needed by these programs"
       end
 
-      # Raises the first Error of what tracing cannot do without.
+      # Raises Error for the first requirement of tracing that is missing.
       def check
         version
         uprobes

@@ -9,27 +9,28 @@ require_relative "refused"
 
 module Probescope
   module Host
-    # The file of a library as bpftrace is to read it, which does so as root and reads all of its
-    # notes.
+    # Checks the file of a library before bpftrace reads it. bpftrace reads the file as root, with
+    # all of its notes.
     module Library
-      # Of its bytes so many count. A library is 1.4 MB.
+      # How many bytes of the file are digested. A library is 1.4 MB.
       MAX_DIGESTED = 16 << 20
       PROVIDER = "probescope"
-      # fstatfs(2). A file system in user space says of its files' owners what it likes.
+      # fstatfs(2). A file system in user space (FUSE) reports whatever owners it chooses.
       FSTATFS = {"x86_64" => 138, "aarch64" => 44}.freeze
       FUSE = 0x65735546
       TRUST = "--trust, where you trust it"
       MOST_DIGESTS = 1024
 
-      # Whose files a bpftrace for several processes may read: root's, and those of the user who
-      # runs the command, also through sudo. The helper forgets its environment once it has begun.
+      # The users whose files a bpftrace for several processes may read: root, and the user who runs
+      # the command, also through sudo. Read when the file is loaded, because the helper then clears
+      # its environment.
       TRUSTED_USERS = [0, Process.uid, *(ENV["SUDO_UID"]&.to_i if Process.uid.zero?)].uniq.freeze
 
       @digests = {}
 
       module_function
 
-      # How many arguments each of these probes has for a program, at least: {name => number}.
+      # How many arguments of each of these probes a program may use: {name => number}.
       def arguments(probes)
         probes.to_h do |name|
           definition = ABI::PROBES.fetch(name.to_sym)
@@ -37,10 +38,10 @@ module Probescope
         end
       end
 
-      # [what tells two library files apart, an open File]. Their devices do not: one file in a
-      # layer below several overlay mounts shows a device for each of them, and yet it is one file
-      # for the kernel's probes. wanted: {name of a probe => number of its arguments}. users: whose
-      # files are trusted, nil for everybody's. Raises Refused.
+      # Returns [an identity of the library file, an open File]. The identity does not contain the
+      # device: a file in a lower layer of several overlay mounts has a different device in each
+      # mount, but is one file for the kernel's uprobes. wanted: {name of a probe => number of its
+      # arguments}. users: the users whose files are trusted; nil trusts all. Raises Refused.
       def open(file, wanted, users)
         file.open do |io|
           check_trust(file, io, users) if users
@@ -51,7 +52,7 @@ module Probescope
         raise Refused.malformed("its library is no ELF file")
       end
 
-      # A file that was changed has another time of change.
+      # Digests are cached; the ctime in the key detects a changed file.
       def digest(io)
         stat = io.stat
         @digests.clear if @digests.size > MOST_DIGESTS
@@ -59,7 +60,7 @@ module Probescope
         @digests[id] ||= Digest::SHA256.hexdigest(io.pread(MAX_DIGESTED, 0))
       end
 
-      # A program that uses more arguments than there are is no program for bpftrace.
+      # bpftrace refuses a program that uses more arguments than a probe has.
       def check_notes(io, wanted)
         Elf.new(io).probes.each do |probe|
           least = wanted[probe.name] if probe.provider == PROVIDER
@@ -70,7 +71,7 @@ module Probescope
         end
       end
 
-      # Nobody but these users may write to the file, nor put another one in its place.
+      # Only these users may be able to write to the file, or to replace it.
       def check_trust(file, io, users)
         raise untrusted(file, "lies in a file system of FUSE") if in_user_space?(io)
 
@@ -83,17 +84,17 @@ module Probescope
           raise untrusted(file, "lies in #{path}, which #{why}") if why
         end
       rescue Errno::ENOENT, Errno::ENOTDIR
-        nil # another file lies there now
+        nil # another file is at that path now
       end
 
-      # Each folder above a file, "/" too.
+      # Each folder above a file, including "/".
       def above(file)
         names = file.path.split("/")[1...-1]
         Array.new(names.size + 1) { |i| "/#{names.first(i).join("/")}" }
       end
 
-      # How another one than these users may write to it, or nil. In a folder like /tmp nobody
-      # removes what is another's.
+      # How a user other than these may write to the file, or nil. In a sticky folder such as /tmp,
+      # users cannot remove each other's files.
       def writable(stat, users)
         return "belongs to user #{stat.uid}" unless users.include?(stat.uid)
 
@@ -109,10 +110,10 @@ module Probescope
 
       def in_user_space?(io)
         found = "\0".b * 256
-        # As a string it may hold no zero.
+        # Passed by address, because a String argument of syscall may contain no zero byte.
         syscall(FSTATFS.fetch(RbConfig::CONFIG["host_cpu"]), io.fileno, [found].pack("p").unpack1("J"))
         found.unpack1("q") == FUSE
-      rescue SystemCallError # which is an answer of such a file system, too
+      rescue SystemCallError # a FUSE file system may answer so, too
         true
       end
     end

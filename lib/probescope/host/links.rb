@@ -6,19 +6,18 @@ require_relative "error"
 
 module Probescope
   module Host
-    # A folder with one link for each distinct library file, for a bpftrace that is to reach all
-    # processes that map one of them: `bpftrace PROGRAM '/run/probescope/X/*.so'`. A link leads to a
-    # file that is open here (/proc/PID/fd/N), so it also reaches a file that is gone from the disk
-    # or lies in another mount namespace, and no process can put another file in its place between
-    # the look at it (Library) and bpftrace's. Two links to one file would count every event twice.
-    # Only the owner may enter the folder: who could put a link into it would choose what root's
-    # bpftrace reads.
+    # A folder with one link for each distinct library file. A bpftrace that reads `bpftrace PROGRAM
+    # '/run/probescope/X/*.so'` reaches every process that maps one of these files. A link leads to
+    # a file that is open in this process (/proc/PID/fd/N). So it also reaches a file that was
+    # deleted or lies in another mount namespace, and no process can replace the file after Library
+    # has checked it. Two links to one file would count every event twice. Only the owner may enter
+    # the folder: a user who could add a link would choose what root's bpftrace reads.
     class Links
-      # Whoever may trace without being root has a folder of its own.
+      # A user who may trace without being root has a folder of its own.
       BASE = Process.euid.zero? ? "/run/probescope" : "/run/probescope-#{Process.euid}"
       LOCK = "lock"
 
-      # Raises Error when there can be no such folder.
+      # Raises Error when the folder cannot be made.
       def initialize(base = BASE)
         make(base)
         self.class.sweep(base)
@@ -33,19 +32,19 @@ module Probescope
                         "tracing more than one process needs a writable /run")
       end
 
-      # What bpftrace takes for the library.
+      # The pattern that bpftrace takes as the library.
       def pattern = "#{@path}/*.so"
 
-      # file: open, which is ours from now on.
+      # file: an open File, which this object closes.
       def add(file)
         File.symlink("/proc/#{Process.pid}/fd/#{file.fileno}", File.join(@path, "#{@files.size}.so"))
         @files << file
       end
 
-      # A file of that text beside the links; its path.
+      # Writes a file beside the links. Returns its path.
       def file(name, text) = File.join(@path, name).tap { |path| File.write(path, text, perm: 0o600) }
 
-      # Before the links are made anew.
+      # Removes the links, before new ones are made.
       def clear
         Dir.glob(pattern).each { |link| File.unlink(link) }
         @files.each(&:close).clear
@@ -56,13 +55,13 @@ module Probescope
         [@lock, *@files].each(&:close)
       end
 
-      # Removes what runs have left behind that were killed: nobody holds their lock any more.
+      # Removes folders of killed runs, whose locks nobody holds any more.
       def self.sweep(base)
         Dir.children(base).each do |name|
           folder = File.join(base, name)
           lock = File.open(File.join(folder, LOCK), File::RDWR | File::NOFOLLOW)
           FileUtils.rm_rf(folder) if lock.flock(File::LOCK_EX | File::LOCK_NB)
-        rescue SystemCallError # made or removed at this very moment
+        rescue SystemCallError # made or removed by another command just now
           nil
         ensure
           lock&.close
@@ -80,8 +79,9 @@ module Probescope
         raise Error.new("#{base} is not a folder that only its owner may enter", "rm -r #{base}")
       end
 
-      # bpftrace does not inherit it, so it is free when the helper is gone. nil: another command's
-      # sweep had the lock first, between its creation and flock(), and has removed the folder.
+      # Takes the folder's lock. bpftrace does not inherit the lock, so the lock is free once the
+      # helper has ended. Returns nil when another command's sweep took the lock between its
+      # creation and flock(), and has removed the folder.
       def hold(folder)
         lock = File.open(File.join(folder, LOCK), File::RDWR | File::CREAT | File::EXCL, 0o600)
         lock.flock(File::LOCK_EX)

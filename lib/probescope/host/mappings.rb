@@ -8,14 +8,14 @@ module Probescope
   module Host
     # The files that a process maps, from /proc/PID/maps.
     module Mappings
-      # id: device and inode. range names the mapping in /proc/PID/map_files; start is where the
-      # file's first byte is mapped.
+      # id: device and inode. range: the name of the mapping in /proc/PID/map_files. start: the
+      # address at which the file's first byte is mapped.
       MappedFile = Struct.new(:pid, :id, :path, :range, :start) do
         def deleted? = path.end_with?(" (deleted)".b)
 
-        # Opened through map_files, which also reaches files that were deleted or replaced; without
-        # the privilege for that, by its path in the process's own root, as long as that leads to
-        # the same file. Yields an IO. Raises SystemCallError.
+        # Opens the file through map_files, which also reaches files that were deleted or replaced.
+        # Without the privilege for map_files, opens it by its path in the process's own root, if
+        # that is still the same file. Yields an IO. Raises SystemCallError.
         def open
           io = opened
           yield io
@@ -43,13 +43,13 @@ module Probescope
 
       module_function
 
-      # Each executable file once, those first that are named like the library.
-      # Raises SystemCallError when the process is gone or not to be read, and Refused.
+      # Each executable file once; files whose name contains "probescope" come first. Raises
+      # SystemCallError when the process has ended or may not be read, and Refused.
       def files(pid) = File.open("/proc/#{pid}/maps", "rb") { |io| in_text(io, pid) }
 
-      # io: with that text.
+      # io: the text of /proc/PID/maps.
       def in_text(io, pid)
-        found = {} # by id: [the MappedFile, whether it is executable]
+        found = {} # by id: [the MappedFile, whether it is mapped executable]
         each_line(io) do |from, to, rights, offset, device, inode, path|
           id = [device, inode]
           next unless found.key?(id) || found.size < Bounds::MAPS_FILES
@@ -62,7 +62,7 @@ module Probescope
         files.partition { |file| file.path.rpartition("/").last.include?("probescope") }.flatten(1)
       end
 
-      # The fields of each line that is about a file.
+      # Yields the fields of each line that names a file.
       def each_line(io, &block)
         rest = "".b
         bytes = 0

@@ -5,10 +5,10 @@ require_relative "refused"
 
 module Probescope
   module Host
-    # The memory of a foreign process. Addresses and sizes are those that the process tells, so
-    # nothing about them is believed.
+    # The memory of a foreign process. Addresses and sizes come from the process itself, so they are
+    # not trusted.
     class Memory
-      # An offset of a file ends here.
+      # The end of the offsets that a file can have.
       LAST = 1 << 63
 
       # io: /proc/PID/mem, open.
@@ -16,7 +16,8 @@ module Probescope
         @io = io
       end
 
-      # So many bytes. Raises Refused where there are none, EOFError when the process is gone.
+      # Reads size bytes. Raises Refused where there is no such memory, EOFError when the process
+      # has ended.
       def read(address, size)
         possible = size <= Bounds::READ_BYTES && address.between?(0, LAST - size)
         raise Refused.malformed("it tells of #{size} bytes at 0x#{address.to_s(16)}") unless possible

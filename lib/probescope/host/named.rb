@@ -6,18 +6,19 @@ require_relative "reader"
 
 module Probescope
   module Host
-    # Which processes have a name, as `--comm` takes it (Names).
+    # Finds the processes with a name, as `--comm` takes it (Names).
     class Named
-      # Seconds for the titles of all processes, and until one that could not be read in time is
-      # read again.
+      # SECONDS: the time for reading the titles of all processes. PAUSE: how long a process is
+      # skipped whose title could not be read in time.
       SECONDS = 1.0
       PAUSE = 300.0
-      # Titles of more take so long that it matters whose come first.
+      # From this number of processes on, the order of reading matters, because not all titles may
+      # be read in time.
       MANY = 1000
 
       def initialize(name)
         @name = name
-        @slow = {} # by pid: when it is read again
+        @slow = {} # by pid: the time after which its title is read again
       end
 
       def among(pids)

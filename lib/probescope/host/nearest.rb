@@ -4,16 +4,15 @@ require "did_you_mean/levenshtein"
 
 module Probescope
   module Host
-    # For a name that was asked for and is not there: which of those that are there may have been
-    # meant.
+    # Suggests existing names for a name that was not found.
     module Nearest
-      # So many are looked at, at most.
+      # The most names that are compared.
       MOST = 1000
 
       module_function
 
-      # Up to three of the names, the most likely one first: those that have its last part. wanted
-      # may be a pattern.
+      # Up to three of the names, the most likely one first. Names that contain the last part of
+      # `wanted` come before others. wanted may be a pattern.
       def names(wanted, names)
         wanted = wanted.downcase.delete("*")
         last = wanted[/[^#.]+\z/].to_s

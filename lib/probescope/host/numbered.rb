@@ -2,14 +2,14 @@
 
 module Probescope
   module Host
-    # Puts numbered events back into their order, and counts those that never come: bpftrace reads
-    # one buffer for each CPU, and a thread moves between CPUs; and what finds a buffer full is
-    # gone.
+    # Puts numbered events back into their order, and counts lost ones. Events arrive out of order
+    # because bpftrace reads one buffer per CPU, and a thread moves between CPUs. An event that
+    # finds a buffer full is lost.
     class Numbered
-      # So many events are held back at most for one that is missing.
+      # The most events that are held back while one is missing.
       PATIENCE = 4096
 
-      # Events that were given up.
+      # How many events were given up.
       attr_reader :lost
 
       def initialize
@@ -20,32 +20,32 @@ module Probescope
         @fired = 0
       end
 
-      # Yields what is due now: each event, and before one that follows on lost ones their number,
-      # an Integer.
+      # Yields each event that is due. Before an event that follows lost ones, yields how many were
+      # lost, an Integer.
       def push(number, event, &block)
-        return if number < @next # given up already
+        return if number < @next # was given up
 
         @held[number] = event
         hand_out(&block)
         skip_to(@held.keys.min, &block) if @held.size > PATIENCE
       end
 
-      # To be yielded when all events up to this one were, or were given up: each such call with a
-      # higher number.
+      # Yields `what` once every event up to this number was yielded or given up. Each call must
+      # have a higher number than the last one.
       def mark(number, what, &block)
         @marks << [number, what]
         hand_out(&block)
       end
 
-      # So many were fired by now; what was fired before the last time this was said and is not here
-      # yet will not come.
+      # count: how many events the process has fired so far. An event that was fired before the
+      # previous call, and has not arrived yet, is given up.
       def fired(count, &block)
         expected = @fired
         @fired = count
         skip_to([@held.keys.min, expected + 1].compact.min, &block) while @next <= expected
       end
 
-      # All that is held back.
+      # Yields all events that are held back.
       def rest(&block)
         skip_to(@held.keys.min, &block) until @held.empty?
       end

@@ -2,15 +2,15 @@
 
 module Probescope
   module Host
-    # Opens a file that a foreign process chose, and nothing but a regular file: a FIFO would hang
-    # whoever opens it, and to open a device may do something. So it is looked at first (O_PATH),
-    # which opens nothing, and then opened by what was looked at.
+    # Opens a file that a foreign process chose, but only a regular file: opening a FIFO blocks, and
+    # opening a device may have side effects. So the path is first opened with O_PATH, which does
+    # not open the file itself. When the file is regular, it is opened through that descriptor.
     module Opened
-      # Ruby adds O_CLOEXEC to what it opens itself.
+      # Ruby adds O_CLOEXEC when it opens a file itself, but not in a syscall.
       O_CLOEXEC = 0o2000000
       LOOK = 0o10000000 | O_CLOEXEC
       READ = File::RDONLY | File::NONBLOCK | File::NOCTTY
-      # openat2(2), which has that number on every architecture. Linux 5.6.
+      # openat2(2), since Linux 5.6. Its number is the same on every architecture.
       OPENAT2 = 437
       RESOLVE_NO_MAGICLINKS = 0x02
       RESOLVE_NO_SYMLINKS = 0x04
@@ -19,15 +19,16 @@ module Probescope
 
       module_function
 
-      # The file of a link in /proc, which the kernel leads to an open file. Returns an IO. Raises
+      # Opens the file behind a link in /proc, which leads to an open file. Returns an IO. Raises
       # SystemCallError.
       def link(path) = reopened(File.open(path, LOOK))
 
-      # The file of that path below the root of a process, where no part of the path is a link.
+      # Opens the file at that path below the root of a process. No part of the path may be a link.
       # Returns an IO. Raises SystemCallError.
       def beneath(pid, path)
         File.open("/proc/#{pid}/root", LOOK) do |root|
-          # A string is not to be frozen, and may hold no zero.
+          # dup, because syscall takes no frozen String. HOW is passed by address, because a String
+          # argument may contain no zero byte.
           number = syscall(OPENAT2, root.fileno, path.dup, [HOW].pack("p").unpack1("J"), HOW.bytesize)
           reopened(IO.for_fd(number, "rb"))
         end

@@ -2,27 +2,27 @@
 
 module Probescope
   module Host
-    # What is to be traced, and how: from a command to its helper, where Request checks it on its
-    # way, and within the bridge.
+    # What to trace, and how. A command sends it to the helper, where Request checks it; the bridge
+    # uses it directly.
     Order = Struct.new(
-      :pids,         # which processes: those of these numbers,
-      :comm,         # those of that name,
-      :workers,      # and their children
-      :trust,        # rubocop:disable Lint/StructNewOverride -- also with libraries of other users (Library)
-      :programs,     # files in our own folder; the first one's output counts
-      :arguments,    # what the programs find in $2 and later
+      :pids, # pids of processes to trace
+      :comm, # name of processes to trace
+      :workers, # whether to trace their children, too
+      :trust, # rubocop:disable Lint/StructNewOverride -- trust other users' libraries too (Library)
+      :programs, # names in providers/; the output of the first one is shown
+      :arguments, # the programs' arguments from $2 on
       :seconds,
-      :max_overhead, # of the CPU time that looking may take
-      :some,         # whether a part of the probes is worth tracing
-      :keys,         # rows that bpftrace has room for in each map
-      :pages,        # of its buffer on each CPU
-      :strings,      # bytes of the longest one that it takes; nil for its own default
+      :max_overhead, # highest share of the CPU time that looking may take
+      :some, # whether a process that serves only some of the probes is traced
+      :keys, # rows of each of bpftrace's maps
+      :pages, # pages of bpftrace's buffer on each CPU
+      :strings, # longest string in bytes; nil for bpftrace's default
       keyword_init: true
     ) do
-      # Frozen: whoever needs another one makes it.
+      # Frozen: a different Order is a new one.
       def self.of(**fields) = new(**fields).freeze
 
-      # What is not nil.
+      # The fields that are not nil.
       def fields = to_h.compact
     end
   end

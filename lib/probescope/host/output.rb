@@ -4,31 +4,31 @@ require "json"
 
 module Probescope
   module Host
-    # What `bpftrace -f json` prints, read line by line.
+    # Reads the output of `bpftrace -f json`, line by line.
     class Output
-      # Up to 0.27 a byte >= 0x80 is printed as a sign-extended \uffffffXX, which JSON reads as
-      # U+FFFF and six letters. Other escapes are matched too, so that a backslash of the text
+      # bpftrace up to 0.27 prints a byte >= 0x80 as a sign-extended \uffffffXX, which JSON reads as
+      # U+FFFF and six letters. ESCAPE also matches other escapes, so that a backslash of the text
       # itself is never taken for the start of one.
       EXTENDED = "\\uffffff".b
       ESCAPE = /\\(?:uffffff(\h\h)|.)/n
 
-      # {"raised" => {key => value}}; a key is text that only means something to the bpftrace that
-      # printed it.
+      # {"raised" => {key => value}}. A key is text that is unique only within this run of bpftrace.
       attr_reader :maps
-      # Events that the kernel could not hand over.
+      # Events that bpftrace reports as lost.
       attr_reader :lost_events
 
-      # From here on what programs print is left out, and their maps alone are taken.
+      # When true, the text that programs print is ignored, and only maps are taken.
       attr_writer :deaf
 
-      # The block takes each text that the program prints with printf().
+      # The block receives each text that the program prints with printf().
       def initialize(&printed)
         @printed = printed
         @maps = {}
         @lost_events = 0
       end
 
-      # Takes one line; ignores what is no JSON (bpftrace also warns on stdout).
+      # Takes one line. Ignores lines that are not JSON, because bpftrace also prints warnings on
+      # stdout.
       def <<(line)
         message = parse(line)
         return self unless message.is_a?(Hash)

@@ -6,17 +6,17 @@ require_relative "mappings"
 
 module Probescope
   module Host
-    # The probes that an application has defined while it runs (Provider, Latency), from the
+    # The probes that an application defines at run time (Provider, Latency), read from the
     # libraries that it maps for them. Runs in the helper's reader (Foreign).
     module OwnProbes
-      # As ext/core/provider_file.c names them.
+      # File names as ext/core/provider_file.c makes them.
       LIBRARY = %r{/probescope(-\d+)?/[^/]+-\h{16}(-\d+)?\.so( \(deleted\))?\z|\A/memfd:libstapsdt:}n
 
       module_function
 
-      # [{name: "shop:checkout", arguments: 2, listened:, path:}, ...], by name. listened: what the
-      # block says of its semaphore's address. path: the file by which every process with the same
-      # provider is reached, nil when there is none. Raises SystemCallError.
+      # [{name: "shop:checkout", arguments: 2, listened:, path:}, ...], sorted by name. listened:
+      # the block's value for the semaphore's address. path: the file by which a tracer reaches
+      # every process with the same provider, nil when there is none. Raises SystemCallError.
       def of(pid, &listened)
         libraries = Mappings.files(pid).select { |file| LIBRARY.match?(file.path) }
         probes = libraries.first(Bounds::OWN_LIBRARIES).flat_map { |file| in_library(file, &listened) }
@@ -33,7 +33,7 @@ module Probescope
              listened: yield(semaphore), path: path}
           end
         end
-      rescue SystemCallError, EOFError # it is no such file, or was cut
+      rescue SystemCallError, EOFError # the file is no such library, or is truncated
         []
       end
 

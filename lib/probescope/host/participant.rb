@@ -9,30 +9,30 @@ require_relative "target"
 
 module Probescope
   module Host
-    # One process of a trace: what it says about itself while it is traced. What it can no longer be
-    # asked for reads as its end; no method raises when the process is gone.
+    # One process of a trace, and what it reports while it is traced. A process that can no longer
+    # be read counts as ended; no method raises when the process has ended.
     class Participant
-      # flushed_at, began_at: when the last flush was seen, and the first one of this trace, which
-      # begins the interval. refused: the Refused since which it cannot be read any more; nil where
-      # it has ended.
+      # flushed_at: when the last flush was seen. began_at: when the first flush of this trace was
+      # seen, which begins the interval. refused: the Refused after which the process can no longer
+      # be read; nil where the process has ended.
       attr_reader :target, :snapshot, :flushes, :flushed_at, :began_at, :refused
 
-      # Of the states that a process tells, those in which a probe never fires.
+      # States of a probe in which it never fires.
       NEVER = %w[refused unsupported].freeze
-      # Ends each interval, and is served wherever the library is.
+      # The probe that ends each interval. Every process with the library serves it.
       ALWAYS = "stats__done"
-      # The watcher thread's name.
+      # The name of the watcher thread.
       WATCHER = "probescope"
       UNLIMITED = {probes: {}, functions: nil}.freeze
-      # So many hundredths of a second of CPU time, and a process ran.
+      # A process has run when it used this many ticks (1/100 s) of CPU time.
       RAN_TICKS = 2
       WHY_NOT = "(a long call into C, or many functions: -d 60 waits for longer)"
-      # Whose CPU time is read.
+      # The most threads whose CPU time is read.
       MOST_THREADS = 4096
 
-      # target: Target. probes: names of the probes that are traced. some: whether a part of them is
-      # worth tracing. Raises Error when it does not serve one of them, with `some` any of them, or
-      # when it has just ended.
+      # target: Target. probes: names of the traced probes. some: whether the process may serve only
+      # some of them. Raises Error when the process does not serve one of them (with `some`: any of
+      # them), or has just ended.
       def initialize(target, probes, some: false)
         @target = target
         @probes = probes
@@ -53,24 +53,24 @@ module Probescope
         !@ended
       end
 
-      # True when somebody listens to each of the probes.
+      # True when a tracer listens to each of the probes.
       def raised? = tracers.all?(&:positive?)
 
-      # True when somebody listens to any of them.
+      # True when a tracer listens to any of them.
       def heard? = tracers.any?(&:positive?)
 
-      # True when somebody listened before: the kernel counts places and not tracers, so that ours
-      # adds nothing.
+      # True when another tracer listened before this trace. The kernel counts places and not
+      # tracers, so this trace then adds nothing to the count.
       def shared? = @before.any?(&:positive?)
 
-      # [CPU time that looking took, CPU time of the process], in ns, since its interval began; nil
-      # where it does not tell.
+      # [CPU time that looking took, CPU time of the process], in ns since the interval began; nil
+      # where the library does not report it.
       def looking
         @looked.zip(@looked_before).map { |now, before| now - before } if @looked && @looked_before
       end
 
-      # Looks at the flush counters of these. Returns those whose counter has moved since the last
-      # look.
+      # Reads the flush counters of these Participants. Returns those that have flushed since the
+      # last call.
       def self.look(participants, now)
         looks = Target.counters(participants.map(&:target))
         participants.zip(looks).filter_map { |one, counters| one if one.take(counters, now) }
@@ -78,7 +78,7 @@ module Probescope
 
       def look(now) = self.class.look([self], now).any?
 
-      # counters: as Target.counters has them.
+      # counters: as in Target.counters.
       def take(counters, now)
         return lost(counters) if counters.is_a?(Refused)
 
@@ -94,15 +94,15 @@ module Probescope
         true
       end
 
-      # True when the process, now that it is asked, will not serve one of the probes, or with
-      # `some` any.
+      # True when the process refuses a probe (with `some`: every probe) after a tracer has
+      # attached.
       def refuses?
         never = @snapshot[:probes].slice(*@probes).select { |_, probe| NEVER.include?(probe[:state]) }
         refused = never.keys - taken_out.keys
         @some ? (@probes - refused - [ALWAYS]).empty? : refused.any?
       end
 
-      # Forgets the flushes so far, but for what the process says of its probes.
+      # Forgets the flushes so far, and reads the states of the probes again.
       def begin(now)
         look(now)
         keep
@@ -112,8 +112,8 @@ module Probescope
 
       def flushed? = !@flushed_at.nil?
 
-      # Keeps how the process stands, for the command. Returns true when a probe has another state
-      # than before.
+      # Saves a snapshot of the process for the command. Returns true when the state of a probe has
+      # changed.
       def keep
         before = states
         @snapshot = target.snapshot
@@ -123,23 +123,24 @@ module Probescope
         e.kind != :busy && lost(e)
       end
 
-      # {name => state} of the probes that are traced.
+      # {name => state} of the traced probes.
       def states = snapshot[:probes].slice(*@probes).transform_values { |probe| probe[:state] }
 
-      # {name => why} of those that tell of a part alone.
+      # {name => reason} of the probes that report only a part of the events.
       def in_part
         degraded = snapshot[:probes].slice(*@probes).select { |_, probe| probe[:state] == "degraded" }
         degraded.transform_values { |probe| probe[:reason] }
       end
 
-      # Says why nothing is known of it, should that be so. To be asked while bpftrace is still
+      # The reason why the process has no interval, or nil. Call it while bpftrace is still
       # attached.
       def absence
         @run_delay_ns ||= RunDelay.between(@delays_before, RunDelay.of(pid, MOST_THREADS)) if @delays_before
         @absence ||= flushed? ? short : silence
       end
 
-      # Does stats__done tell up to when its rows count? An older library has something else there.
+      # Whether stats__done carries the time up to which its rows count. In an older library that
+      # field holds something else.
       def tells_of_cut? = !snapshot[:cut].nil?
 
       # For the command, as plain data.
@@ -152,15 +153,15 @@ module Probescope
          tells_of_requests: snapshot[:flags].include?(:requests), **snapshot.slice(:runtime, :version)}
       end
 
-      # Probes whose hooks it took out in this trace for taking too much: {name => ns of
-      # CLOCK_MONOTONIC}. An older library tells none.
+      # Probes whose hooks the process removed during this trace because of their overhead: {name =>
+      # ns of CLOCK_MONOTONIC}. Empty for an older library, which does not report them.
       def taken_out
         out = snapshot[:probes].slice(*@probes).transform_values { |probe| probe[:out_ns] }
         out.select { |_, ns| ns && ns > @created_ns }
       end
 
-      # What PROBESCOPE_MAX_OVERHEAD has taken out: {probes: {name => ns of CLOCK_MONOTONIC},
-      # functions: why some are not counted, or nil}.
+      # What PROBESCOPE_MAX_OVERHEAD has removed: {probes: {name => ns of CLOCK_MONOTONIC},
+      # functions: the reason why some functions are not counted, or nil}.
       def limited
         probes = snapshot[:probes].slice(*@probes)
         functions = probes.each_value.find do |probe|
@@ -170,7 +171,7 @@ module Probescope
          functions: functions&.fetch(:reason)}
       end
 
-      # That, for people.
+      # The same as lines for the user.
       def limits_in_words
         limited => {probes:, functions:}
         offset = Clock.monotonic_offset
@@ -179,16 +180,16 @@ module Probescope
           "process #{pid}: #{name} counts until #{time} alone: #{snapshot[:probes][name][:reason]}"
         end
         said << "process #{pid}: #{functions}" if functions
-        said.empty? ? ["process #{pid}: all hooks are in again"] : said
+        said.empty? ? ["process #{pid}: all hooks are installed again"] : said
       end
 
       private
 
-      # From the attach of the last probe until the hooks were in. nil where the library does not
-      # tell.
+      # The time from the attach of the last probe until the hooks were in. nil where the library
+      # does not report it.
       def waited_ns
         asked, hooks_in = snapshot.values_at(:asked_ns, :hooks_in_ns).map(&:to_i)
-        # Hooks that another tracer had asked for before were in already.
+        # Hooks that another tracer had needed before were in already.
         [hooks_in - [asked, @created_ns].max, 0].max if hooks_in.positive?
       end
 
@@ -208,21 +209,21 @@ module Probescope
 
       def idle? = cpu - @cpu_before < RAN_TICKS
 
-      # Of the main thread: "R", "S", "T" (stopped), ...
+      # The state of the main thread: "R", "S", "T" (stopped), ...
       def state
         File.read("/proc/#{pid}/stat").rpartition(") ").last[0]
       rescue SystemCallError
         nil
       end
 
-      # In which it runs; nil where nobody may know.
+      # The working directory of the process; nil where it cannot be read.
       def folder
         File.readlink("/proc/#{pid}/cwd").force_encoding(Encoding::UTF_8).scrub
       rescue SystemCallError
         nil
       end
 
-      # CPU time of its threads in ticks, without the watcher's.
+      # CPU time of the process's threads in ticks, without the watcher's.
       def cpu
         Dir.each_child("/proc/#{pid}/task").first(MOST_THREADS).sum do |thread|
           name, _, fields = File.read("/proc/#{pid}/task/#{thread}/stat").partition("(").last.rpartition(") ")
@@ -232,10 +233,10 @@ module Probescope
         0
       end
 
-      # Names of all the probes that its runtime can serve.
+      # The names of all probes that the process's runtime can serve.
       def serves = snapshot[:probes].reject { |_, probe| probe[:state] == "unsupported" }.keys
 
-      # One count for each probe; none when the process has ended.
+      # The number of tracers on each probe; 0 when the process has ended.
       def tracers
         target.tracers(@semaphores)
       rescue Refused => e
@@ -243,7 +244,7 @@ module Probescope
         @semaphores.map { 0 }
       end
 
-      # What cannot be read any more is over, as what has ended. Returns false.
+      # A process that cannot be read any more counts as ended. Returns false.
       def lost(refused)
         @ended = true
         return false if refused.kind == :gone
@@ -253,7 +254,7 @@ module Probescope
         false
       end
 
-      # What it never fires need not be waited for.
+      # Returns the probe. The trace need not wait for a process that will never fire it.
       def served(name)
         probe = @snapshot[:probes][name] or
           raise Error.new("the library in process #{pid} (#{@snapshot[:library]}) " \

@@ -2,12 +2,12 @@
 
 module Probescope
   module Host
-    # Finds programs as a shell does, and hands them on by absolute path: sudo has a PATH of its
-    # own.
+    # Finds programs in PATH as a shell does. Programs are passed on by absolute path, because sudo
+    # has a PATH of its own.
     module Path
       module_function
 
-      # Absolute path, or nil.
+      # Returns the absolute path, or nil.
       def find(program)
         ENV.fetch("PATH", "").split(File::PATH_SEPARATOR).reject(&:empty?)
            .map { |folder| File.expand_path(program, folder) }

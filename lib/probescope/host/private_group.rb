@@ -4,8 +4,8 @@ require "etc"
 
 module Probescope
   module Host
-    # Debian and Ubuntu give each user a group of the same name, and files that this group may write
-    # to (umask 002).
+    # Debian and Ubuntu give each user a group of the same name, and make files writable for that
+    # group (umask 002).
     module PrivateGroup
       PASSWD = "/etc/passwd"
 
@@ -13,16 +13,15 @@ module Probescope
 
       module_function
 
-      # The number of a user's group where nobody else is in it, or nil. Of root nil: root's files
-      # have no need of it.
+      # The gid of a user's group where nobody else is in it, or nil. Always nil for root, whose
+      # files are not group-writable.
       def of(uid)
         return @known[uid] if @known.key?(uid)
 
         @known[uid] = find(uid)
       end
 
-      # Whether others than the owner of a file may write to it. stat: File::Stat. users: those who
-      # may.
+      # Whether other users may write to a file. stat: File::Stat. users: the users who may.
       def writable_by_others?(stat, users)
         return true if stat.mode.anybits?(0o002)
 
@@ -35,7 +34,7 @@ module Probescope
         user = Etc.getpwuid(uid)
         group = Etc.getgrgid(user.gid)
         user.gid if group.name == user.name && (group.mem - [user.name]).empty? && alone?(user)
-      rescue ArgumentError # the system knows no such user, or group
+      rescue ArgumentError # no such user or group
         nil
       end
 

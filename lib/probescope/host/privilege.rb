@@ -6,30 +6,32 @@ require_relative "path"
 
 module Probescope
   module Host
-    # Whether what this process starts may trace, and if not, how to get there. What counts are
-    # capabilities: root in a container often lacks them.
+    # Checks whether a program that this process starts may trace, and if not, how it can get the
+    # privilege. Capabilities are checked, because root in a container often lacks them.
     class Privilege
       # CAP_SYS_ADMIN includes BPF and PERFMON; CAP_SYS_PTRACE opens /proc/PID/mem.
       NEEDED = %i[cap_sys_admin cap_sys_ptrace].freeze
-      # The smaller set, for a bpftrace that does not insist on root. With CAP_KILL it sees whether
-      # another user's process lives.
+      # The smaller set, for a bpftrace that also runs without root. CAP_KILL is needed to see
+      # whether another user's process is alive.
       SMALL = %i[cap_bpf cap_perfmon cap_dac_read_search cap_dac_override cap_sys_ptrace
                  cap_checkpoint_restore cap_kill].freeze
-      # What root needs besides for a child that is nobody: to become it, and to end it.
+      # What root needs in addition for a child that runs as nobody: to change its user, and to end
+      # it.
       CHILD = %i[cap_setuid cap_setgid cap_kill].freeze
 
-      # status: the text of /proc/self/status, so that a spec can show any.
+      # status: the text of /proc/self/status; a parameter for the specs.
       def initialize(status = File.read("/proc/self/status"))
         @uid = status[/^Uid:\s+\d+\s+(\d+)/, 1].to_i
-        # Root keeps its capabilities over exec, others keep the ambient ones.
+        # Root keeps its effective capabilities over exec; other users keep the ambient ones.
         @kept = status[/^#{@uid.zero? ? "CapEff" : "CapAmb"}:\s+(\h+)/, 1].to_s.hex
       end
 
       def root? = @uid.zero?
       def missing(names) = names.reject { |name| @kept.anybits?(1 << Capabilities::BITS.fetch(name)) }
 
-      # The command line to put before a program so that it may trace: [] when it may already.
-      # bpftrace: nil when only the helper is to run. Raises Error when there is no way.
+      # The command line to put before a program so that it may trace: [] when it already may.
+      # bpftrace: nil when only the helper is run. Raises Error when there is no way to get the
+      # privilege.
       def prefix(bpftrace = nil)
         raise namespaced unless Capabilities.initial_namespace?
         return [] if traces?(bpftrace)
@@ -41,8 +43,8 @@ module Probescope
         raise Error.new("tracing needs root, and there is no sudo", "run the command as root")
       end
 
-      # For a program that traces by itself and starts a child without privilege. command: its
-      # command line, for the next step. Raises Error when it may not.
+      # For a program that itself traces and starts a child without privilege. command: its command
+      # line, for the next step. Raises Error when it may not trace.
       def check(bpftrace, command)
         raise namespaced unless Capabilities.initial_namespace?
         raise unprivileged(bpftrace, command) unless root? || traces?(bpftrace)

@@ -2,9 +2,10 @@
 
 module Probescope
   module Host
-    # A line on stderr that counts the seconds, where stderr is a terminal; nothing where io is nil.
+    # Counts the seconds in a line on stderr, if stderr is a terminal. Prints nothing where io is
+    # nil.
     class Progress
-      # Yields one of them and wipes the line afterwards.
+      # Yields a Progress, and clears the line afterwards.
       def self.show(seconds, io = $stderr)
         progress = new(seconds, io)
         yield progress
@@ -18,7 +19,7 @@ module Probescope
         say("attaching ...")
       end
 
-      # The interval has begun.
+      # Called when the interval has begun.
       def count
         return unless @io
 

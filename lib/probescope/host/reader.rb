@@ -9,30 +9,31 @@ require_relative "refused"
 
 module Probescope
   module Host
-    # Puts questions about foreign processes (Foreign) to a child, one after the other, and has an
-    # answer or a Refused within seconds whatever a process does: a child that does not answer is
-    # killed, and the next question starts another one. A child that waits for a file of FUSE may
-    # outlive its KILL until that file answers, so nobody waits for its end. As long as it has not
-    # ended, the process for which it waits is asked nothing more: each question would leave one
-    # more such child behind.
+    # Reads foreign processes (Foreign) in a child, one question after the other. Each question gets
+    # an answer or a Refused within seconds, whatever the process does: a child that does not answer
+    # is killed, and the next question starts a new one.
+    #
+    # A child that waits for a file on FUSE may survive its KILL until that file answers, so nothing
+    # waits for the child's end. Until the child has ended, its process is not read again: each
+    # further question would leave one more such child behind.
     class Reader
-      # Seconds that an answer may take, and that it may take while the child waits for a CPU or
-      # uses one.
+      # LIMIT: seconds that an answer may take. LONGEST: seconds that it may take while the child
+      # waits for a CPU or uses one.
       LIMIT = 1.0
       LONGEST = 5.0
-      # Killed children of one user's processes that have not ended; beyond that no other process of
-      # that user is looked at.
+      # The most killed children that are still waiting for processes of one user. Beyond that, no
+      # other process of that user is read.
       MOST_LEFT = 4
 
-      # A killed child: the thread that waits for its end, and whose process it read.
+      # A killed child. thread: waits for its end. owner: the user of the process that it read.
       Left = Struct.new(:thread, :owner)
-      # The answer in the place of those that there was no time for.
+      # The child's answer when there was no time for the remaining subjects.
       REST = [:rest].freeze
       Late = Class.new(StandardError)
       Ended = Class.new(StandardError)
 
       class << self
-        # Puts a question to the reader of this process, see #ask.
+        # Asks the reader of this process, see #ask.
         def ask(...) = ours.ask(...)
 
         # See #ask_each.
@@ -48,14 +49,15 @@ module Probescope
 
       def initialize
         @parent = Process.pid
-        @left = {} # by [pid, start time]: Left
+        @left = {} # [pid, start time] => Left
       end
 
-      # False in a forked child.
+      # False in a forked child, which must not use its parent's reader.
       def ours? = @parent == Process.pid
 
-      # question: a method of Foreign, which takes a PID or a Place first. Returns what it returns;
-      # an IO at the end of an Array is the same open file here. Raises Refused.
+      # question: a method of Foreign, whose first parameter is a PID or a Place. Returns that
+      # method's value; an IO at the end of an Array arrives as a File on the same open file. Raises
+      # Refused.
       def ask(question, subject, *arguments)
         held(subject)&.then { |refused| raise refused }
         put([question, [subject], *arguments])
@@ -67,8 +69,8 @@ module Probescope
         raise lost(subject, e)
       end
 
-      # The same question about several: a value or a Refused for each, in their order; from that
-      # moment on for no more of them.
+      # Asks the same question about several subjects. Returns a value or a Refused for each, in
+      # their order. limit: the time after which the remaining subjects get no answer.
       def ask_each(question, subjects, limit: nil)
         answers = []
         while answers.size < subjects.size && (limit.nil? || now < limit)
@@ -79,7 +81,7 @@ module Probescope
 
       private
 
-      # Answers about the first of them, one at least: those that the child gives within a while.
+      # Asks about the first subjects, at least one, until the child stops answering.
       def some(question, subjects)
         held(subjects.first)&.then { |refused| return [refused] }
         subjects = subjects.take_while { |subject| held(subject).nil? }
@@ -94,8 +96,8 @@ module Probescope
         answers << lost(subjects[answers.size], e)
       end
 
-      # A Refused where a child that was killed has not ended, else nil. subject: as #ask takes it;
-      # of a Place the process was read before.
+      # A Refused while a killed child still waits for this process or for others of its user, else
+      # nil. subject: as in #ask. A Place was read before, so only the process itself is checked.
       def held(subject)
         return if @left.empty?
 
@@ -111,7 +113,7 @@ module Probescope
                     "process #{pid}: other processes of its user are not read, and it is left out with them")
       end
 
-      # Ends the child, which did not answer about that one. Returns the Refused.
+      # Kills the child, which did not answer about this subject. Returns the Refused.
       def lost(subject, error)
         thread = stop
         pid = pid_of(subject)
@@ -127,7 +129,7 @@ module Probescope
         subject.is_a?(Integer) ? [subject, Foreign.born(subject)] : [subject.pid, subject.born]
       end
 
-      # One that was killed meanwhile is replaced.
+      # Starts a new child when the old one was killed meanwhile.
       def put(message)
         start unless @socket
         Frames.write(@socket, message)
@@ -137,7 +139,7 @@ module Probescope
         Frames.write(@socket, message)
       end
 
-      # The next frame.
+      # Returns the next frame. Raises Late or Ended.
       def take
         began = moved = now
         until @socket.wait_readable(LIMIT / 4)
@@ -151,8 +153,8 @@ module Probescope
 
       def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
-      # What is slow for want of a CPU does not hang, nor what has used one since it was looked at
-      # last.
+      # True while the child waits for a CPU, or has used one since the last call: then it is slow,
+      # but does not hang.
       def running?
         state, *fields = File.read("/proc/#{@pid}/stat").rpartition(") ").last.split
         before = @cpu
@@ -169,7 +171,7 @@ module Probescope
         other.close
       end
 
-      # Returns the thread that waits for the end of the child.
+      # Kills the child. Returns the thread that waits for its end.
       def stop
         Process.kill(:KILL, @pid)
         @thread
@@ -180,7 +182,7 @@ module Probescope
         @socket = nil
       end
 
-      # Objects over a socket.
+      # Sends and receives Ruby objects over a socket.
       module Frames
         module_function
 
@@ -189,21 +191,21 @@ module Probescope
           socket.write([bytes.bytesize].pack("L"), bytes)
         end
 
-        # nil at the end.
+        # Returns nil at the end of the stream.
         def read(socket)
           head = socket.read(4)
           return unless head&.bytesize == 4
 
           bytes = socket.read(head.unpack1("L"))
           Marshal.load(bytes) # rubocop:disable Security/MarshalLoad -- from our own child
-        rescue ArgumentError, TypeError, EOFError # it was killed in the middle
+        rescue ArgumentError, TypeError, EOFError # the child was killed in the middle of a frame
           nil
         end
       end
 
-      # The other side: it has nothing open but its socket, and ends with it.
+      # The child process. It has only its socket open, and ends when the socket is closed.
       class Child
-        # Seconds for a row of answers.
+        # Seconds after which a child stops answering, although some subjects are left.
         ROW = LIMIT / 4
 
         def initialize(socket)
@@ -224,17 +226,18 @@ module Probescope
         def prepare
           Process.setproctitle("probescope: reader of processes")
           %w[INT TERM HUP].each { |name| trap(name, "IGNORE") }
-          # Whoever reads what the parent prints waits for the end of all that have it open.
+          # A reader of the parent's output waits until every process that has the pipe open has
+          # ended.
           $stdin.reopen(File::NULL)
           [$stdout, $stderr].each { |io| io.reopen(File::NULL, "w") }
           Descriptors.keep([@socket])
-          # Whatever is read is bytes, and becomes text where it is handed out.
+          # All data is read as bytes, and becomes text when it is returned.
           Encoding.default_external = Encoding::BINARY
           Process.setrlimit(:AS, (File.read("/proc/self/statm").to_i * 4096) + Bounds::READER_BYTES)
         end
 
-        # Each answer by itself, so that the parent knows at which process the child hangs. After a
-        # while, that there are no more.
+        # Sends each answer separately, so that the parent knows at which process the child hangs.
+        # After ROW seconds, sends REST instead.
         def reply(question, subjects, arguments)
           began = Process.clock_gettime(Process::CLOCK_MONOTONIC)
           subjects.each_with_index do |subject, i|
@@ -255,7 +258,7 @@ module Probescope
           file.close
         end
 
-        # The open file of an answer goes by itself, and a mark in its place.
+        # Takes an open file out of an answer and leaves a mark; the file is sent separately.
         def file(answer)
           kind, value = answer
           return unless kind == :value && value.is_a?(Array) && value.last.is_a?(IO)
@@ -264,7 +267,7 @@ module Probescope
           value.pop
         end
 
-        # [:value, ...] or [:refused, what Refused takes]. Nothing else comes out of here.
+        # Returns [:value, ...] or [:refused, arguments of Refused.new]. Raises nothing.
         def answer(question, subject, arguments)
           pid = subject.is_a?(Integer) ? subject : subject.pid
           [:value, Foreign.public_send(question, subject, *arguments)]

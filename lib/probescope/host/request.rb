@@ -8,17 +8,17 @@ require_relative "selection"
 
 module Probescope
   module Host
-    # What the helper may be asked for. It runs with privilege, and whoever writes to it need not
-    # have any. So an order names processes and programs of ours, never a path or a command, and has
-    # no field that is not listed here.
+    # Checks the requests to the helper. The helper runs with privilege, and the process that writes
+    # to it need not have any. So a request names pids and our own programs, never a path or a
+    # command. Unknown fields are refused.
     module Request
-      # An order is a line of so many bytes at most.
+      # The most bytes of a line.
       MOST_BYTES = 1 << 16
-      # Of pid_t.
+      # The largest pid_t.
       LARGEST_PID = (1 << 31) - 1
-      # Rows that bpftrace may have room for. A row is about 1 KiB of kernel memory, in each map.
+      # The most rows of a bpftrace map. A row is about 1 KiB of kernel memory, in each map.
       MOST_KEYS = 1 << 18
-      # Pages of bpftrace's buffer on each CPU.
+      # The most pages of bpftrace's buffer on each CPU.
       MOST_PAGES = 1 << 10
       LONGEST = 1e9
       NAME_BYTES = 255
@@ -27,7 +27,7 @@ module Probescope
         def initialize(message) = super(message, "probescope COMMAND --help")
       end
 
-      # accepts: whether a value is one.
+      # accepts: a function that returns whether a value is valid.
       Kind = Struct.new(:meaning, :accepts) do
         def optional = Kind.new("#{meaning}, or null", ->(value) { value.nil? || accepts[value] })
       end
@@ -52,7 +52,7 @@ module Probescope
       NAME = Kind.new("a name of up to #{NAME_BYTES} bytes", ->(value) { text[value, NAME_BYTES] })
       PROGRAMS = Kind.new("one or two programs' names",
                           ->(value) { list[value, 1..2, ->(name) { Program.names.include?(name) }] })
-      # A number, or a function's name. bpftrace takes none of them for an option (Tracer).
+      # A number, or a function's name. bpftrace parses none of them as an option (Tracer).
       ARGUMENTS = Kind.new("up to three texts of up to #{NAME_BYTES} bytes", texts)
       SECONDS = Kind.new("a number of seconds up to #{LONGEST.to_i}", ->(value) { number[value, 0..LONGEST] })
       SHARE = Kind.new("a share above 0", ->(value) { number[value, Float::MIN..LONGEST] })
@@ -60,14 +60,14 @@ module Probescope
       PAGES = Kind.new("1 to #{MOST_PAGES}",
                        ->(value) { value.is_a?(Integer) && value.between?(1, MOST_PAGES) })
 
-      # What is asked for => its fields. A field that may be null may be left out.
+      # {kind of request => its fields}. A field that may be null may be left out.
       FIELDS = {
         "list" => {},
         "try" => {},
         "stop" => {},
         "inspect" => {"pid" => PID},
         "trace" => {
-          # See Order.
+          # Order describes these fields.
           "pids" => PIDS,
           "comm" => NAME.optional,
           "workers" => BOOLEAN.optional,
@@ -84,7 +84,8 @@ module Probescope
 
       module_function
 
-      # [what is asked for, {field => value}] of a line; of "trace" an Order. Raises Refused.
+      # Parses a line. Returns [kind of request, {field => value}]; for "trace", an Order instead of
+      # the Hash. Raises Refused.
       def read(line)
         order = JSON.parse(line, max_nesting: 3)
         raise Refused, "the helper takes a JSON object, and not #{order.class}" unless order.is_a?(Hash)
@@ -109,7 +110,7 @@ module Probescope
         end
       end
 
-      # A value, short enough for a message.
+      # A value, cut to fit into a message.
       def shown(value) = value.inspect[0, 80]
     end
   end

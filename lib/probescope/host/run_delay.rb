@@ -2,13 +2,13 @@
 
 module Probescope
   module Host
-    # How long threads of a process could run and had no CPU, as the kernel counts it since their
-    # beginning.
+    # How long the threads of a process waited for a CPU while they could run. The kernel counts
+    # this from the start of each thread.
     module RunDelay
       module_function
 
-      # {thread id => ns}, of so many threads at most. Empty where the process is gone, and where
-      # the kernel does not count it (CONFIG_SCHED_INFO).
+      # {thread id => ns}, for the first `most` threads. Empty where the process has ended, and
+      # where the kernel does not count it (CONFIG_SCHED_INFO).
       def of(pid, most)
         threads = Dir.each_child("/proc/#{pid}/task").first(most)
         threads.to_h do |thread|
@@ -18,7 +18,7 @@ module Probescope
         {}
       end
 
-      # ns between two of them. What a thread waited that ended in between is unknown.
+      # The ns between two results of .of. The wait of a thread that ended in between is not known.
       def between(before, after) = after.sum { |thread, ns| ns - before.fetch(thread, 0) }
     end
   end

@@ -11,13 +11,13 @@ require_relative "target"
 
 module Probescope
   module Host
-    # The processes that one command is about: those named by number, those with a name, and with
-    # `workers` all that descend from them, also those that come later. Runs in the helper.
+    # The processes that a command traces: those with a pid from the command line, those with a
+    # name, and with `workers` all their descendants, also later ones. Runs in the helper.
     class Selection
-      # Each is looked at every 20 ms.
+      # The most processes of one command. Each is read every 20 ms.
       MOST = 500
 
-      # What is worth a word besides.
+      # Notes for the user.
       attr_reader :notes
 
       # order: Order.
@@ -30,11 +30,11 @@ module Probescope
         @strangers = Strangers.new(&now)
       end
 
-      # True when only the one process is to be traced, and none that comes later.
+      # True when exactly one process is traced, without later ones.
       def single? = @pids.one? && !@comm && !@workers
 
-      # Array of Target. Raises Error when one that was asked for cannot be traced, or when there is
-      # none at all.
+      # Array of Target. Raises Error when a process from the command line cannot be traced, or when
+      # there is none at all.
       def targets
         named = @comm ? with_name : []
         @roots = @pids | named.map(&:pid)
@@ -49,7 +49,7 @@ module Probescope
         found.size > @most ? some_of(found) : found
       end
 
-      # Targets among the processes that descend from those asked for. known: numbers to leave out.
+      # Targets among the descendants of the selected processes. known: pids to leave out.
       def newcomers(known)
         return [] unless @workers
 
@@ -63,7 +63,7 @@ module Probescope
         end
       end
 
-      # False when nobody is left who could have children.
+      # False when no process is left that could have children.
       def roots? = @workers && @roots.any? { |pid| File.exist?("/proc/#{pid}") }
 
       private
@@ -78,8 +78,8 @@ module Probescope
         raise Error.new("no process with probescope is named #{@comm.inspect}; #{there}", "probescope ps")
       end
 
-      # Those that were asked for by number, and of the others those of each user in turns: no user
-      # keeps those of others out.
+      # The processes from the command line, then those of each user in turns, so that no user's
+      # processes displace those of others.
       def some_of(found)
         @notes << "#{found.size} processes are too many for one command: #{found.size - @most} are left out"
         asked_for, others = found.partition { |target| @pids.include?(target.pid) }
@@ -87,7 +87,7 @@ module Probescope
         (asked_for + InTurns.of(by_pid.keys).map { |pid, _| by_pid.fetch(pid) }).first(@most)
       end
 
-      # A master need not have the library itself.
+      # A server process need not have the library itself. Its workers have it.
       def root(pid)
         Target.find(pid)
       rescue Refused => e

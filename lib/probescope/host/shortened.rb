@@ -4,18 +4,19 @@ require_relative "table"
 
 module Probescope
   module Host
-    # Texts cut in their middle, where names of functions and files say least.
+    # Cuts texts in their middle, which is the least informative part of a function's or a file's
+    # name.
     module Shortened
       ELLIPSIS = "…"
-      # No column becomes narrower.
+      # No column is made narrower than this.
       LEAST = 16
       # "app/models/order.rb:12"
       PLACE = %r{\A(?<folder>.*/)(?<file>[^/]+)\z}m
 
       module_function
 
-      # The widths of columns, so that all of them together take no more than `room`. may: which of
-      # them may become narrower.
+      # Column widths that add up to at most `room`. widths: the full widths. may: for each column,
+      # whether it may be narrower.
       def widths(widths, may, room)
         fixed = widths.zip(may).sum { |width, narrower| narrower ? 0 : width }
         narrow = widths.zip(may).filter_map { |width, narrower| width if narrower }
@@ -24,8 +25,8 @@ module Probescope
         widths.zip(may).map { |width, narrower| narrower ? [width, most].min : width }
       end
 
-      # Of at most so many columns of a terminal. Of a file's path the name and the line stay, if
-      # there is room.
+      # The text in at most `width` terminal columns. A file's name and line are kept, if there is
+      # room.
       def text(text, width)
         return text if Table.width(text) <= width
 

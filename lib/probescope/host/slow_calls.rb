@@ -2,22 +2,22 @@
 
 module Probescope
   module Host
-    # Single calls, each below the nearest one around it that is shown.
+    # Single slow calls, each below its nearest caller that is shown.
     class SlowCalls
-      # A call within another one only made the next one when a single call that it made took this
-      # share of its time.
+      # A relay is a call within another one that only made the next call: it made a single call,
+      # which took this share of its time.
       PASSED_ON = 0.95
 
-      # row: hash with elapsed_ns and at. depth: how many of its callers are shown.
+      # row: a Hash with elapsed_ns and at. depth: how many of its callers are shown.
       Call = Struct.new(:id, :parent, :row, :depth)
 
-      # The block wants calls by their row.
+      # The block returns whether a call's row is shown.
       def initialize(calls)
         @calls = calls.to_h { |call| [call.id, call] }
         @shown = @calls.select { |_, call| yield(call.row) }
       end
 
-      # Leaves out calls within others that only made the next one. Returns how many.
+      # Leaves out the relays. Returns how many.
       def leave_out_relays
         made = by_caller
         within = made.flat_map { |around, callees| around ? callees : [] }
@@ -25,12 +25,13 @@ module Probescope
         relays.each { |call| @shown.delete(call.id) }.size
       end
 
-      # Rows with their :depth, the longest call first, and behind each those that it made.
+      # Rows with their :depth, the longest call first, each before the calls that it made.
       def rows
         made = by_caller
         waiting = take(made, nil, 0)
         found = []
-        # Ids are what the process says: calls in a circle, below none of these, come at last.
+        # The process itself reports the ids, so callers may form a cycle. Calls in a cycle come
+        # last.
         while waiting.any? || made.any?
           waiting = take(made, made.keys.first, 0) if waiting.empty?
           call = waiting.pop
@@ -42,20 +43,19 @@ module Probescope
 
       private
 
-      # Those that this one made, the longest last.
+      # The calls that this call made, the longest last.
       def take(made, id, depth)
         made.delete(id).to_a.each { |call| call.depth = depth }
             .sort_by { |call| call.row.values_at(:elapsed_ns, :at) }
       end
 
-      # The calls that are shown, by the id of the nearest one of them around each, nil where there
-      # is none.
+      # The shown calls, grouped by the id of the nearest shown caller; nil where there is none.
       def by_caller
-        nearest = @shown.to_h { |id, _| [id, id] } # by the id of any call
+        nearest = @shown.to_h { |id, _| [id, id] } # id of any call => id of the nearest shown call
         @shown.values.group_by do |call|
           passed = []
           around = @calls[call.parent]
-          # Ids are what the process says: a circle must end as well.
+          # The process itself reports the ids, so the loop must also end on a cycle.
           while around && !nearest.key?(around.id)
             nearest[around.id] = nil
             passed << around.id

@@ -2,7 +2,7 @@
 
 module Probescope
   module Host
-    # Times as providers/requests.bt counts them: sixteen steps for each power of two ns.
+    # Times in the buckets of providers/requests.bt: sixteen steps for each power of two, in ns.
     class Steps
       STEPS = 16
 
@@ -12,8 +12,8 @@ module Probescope
         @total = counts.values.sum
       end
 
-      # The time that this share of them took at most, the middle of its step; never more than max.
-      # nil without any.
+      # The time that this share of the requests took at most: the middle of its step, but never
+      # more than max. nil without requests.
       def quantile(share, max)
         wanted = (@total * share).ceil
         seen = 0
@@ -21,7 +21,7 @@ module Probescope
         step && [middle(step), max].compact.min
       end
 
-      # By powers of two, as Histogram has it.
+      # Buckets of powers of two, as in Histogram.
       def histogram
         @counts.group_by { |step, _| step / STEPS }.map do |power, steps|
           {min: 1 << power, max: 2 << power, count: steps.sum(&:last)}

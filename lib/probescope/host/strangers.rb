@@ -4,11 +4,11 @@ require_relative "error"
 
 module Probescope
   module Host
-    # Children without the library. What a process maps is a page or more of text, which the kernel
-    # writes while it holds the lock under which the process maps memory. So one that was looked at
-    # is looked at again when it runs another program, and else after pauses that double, up to MOST
-    # seconds: it may load the library at any time. One that was refused may cost a second to look
-    # at, and has longer pauses.
+    # Child processes without the library. Reading a process's mappings is costly for the process:
+    # the kernel formats a page of text or more while it holds the lock under which the process maps
+    # memory. But a process may load the library at any time. So a process is read again at once
+    # when it has executed another program, and otherwise after pauses that double up to MOST
+    # seconds. Reading a refused process may take a second, so its pauses are longer.
     class Strangers
       FIRST = 0.2
       MOST = 5.0
@@ -22,12 +22,12 @@ module Probescope
         @known = {}
       end
 
-      # Forgets all but these.
+      # Forgets all other processes.
       def keep(pids) = @known.select! { |pid, _| pids.include?(pid) }
 
-      # The block's value where it is time to look at the process, nil otherwise. Where the block
-      # finds something, the process is forgotten. A block that raises Error refuses the process:
-      # #look raises it, too.
+      # Yields when it is time to read the process, and returns the block's value; returns nil
+      # otherwise. When the block finds a target, the process is forgotten. When the block raises
+      # Error, the process counts as refused, and the Error is raised again.
       def look(pid)
         identity = identity(pid) or return
         known = @known[pid]
@@ -49,8 +49,8 @@ module Probescope
         @known[pid] = Known.new(identity, pause, @now.call + pause)
       end
 
-      # Start time, and path of the file that it runs; the file itself may be one that nobody can
-      # look at. nil when it has ended.
+      # The process's start time, and the path of its executable, which is not opened. nil when the
+      # process has ended.
       def identity(pid)
         [File.read("/proc/#{pid}/stat").rpartition(") ").last.split[19], File.readlink("/proc/#{pid}/exe")]
       rescue SystemCallError

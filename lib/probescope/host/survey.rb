@@ -6,30 +6,30 @@ require_relative "refused"
 
 module Probescope
   module Host
-    # Puts one question about many processes. There may be thousands that cost as much as a process
-    # can, so the user for whose processes least time went by comes next, those whose processes were
-    # not read in time come last, and after so many seconds it is over: whoever starts many
-    # processes keeps those of others from nobody.
+    # Asks one question about many processes. A user may start thousands of processes that are slow
+    # to read, and must not hide the processes of other users. So the next process is always one of
+    # the user on whom the least time was spent. Users with a process that was not read in time come
+    # last. After SECONDS the survey ends.
     class Survey
       SECONDS = 3.5
-      # Processes of one user in a row.
+      # Processes of one user that are read in a row.
       ROW = 16
 
-      # {pid => answer}, without those of no answer; how many processes this user may not look at;
-      # {pid => why} of those that were set aside.
+      # found: {pid => answer}, without processes that have no answer. unreadable: how many
+      # processes this user may not read. set_aside: {pid => reason} of the others.
       attr_reader :found, :unreadable, :set_aside
 
-      # Every process that there is.
+      # The pids of all processes.
       def self.pids = Dir.children("/proc").grep(/\A\d+\z/).map(&:to_i).sort
 
-      # question: as Reader.ask takes it.
+      # question: as in Reader.ask.
       def initialize(pids, question, seconds: SECONDS)
         @question = question
         @found = {}
         @unreadable = 0
         @set_aside = {}
         @slow = {}
-        @writing = {} # those that were, and are asked once more
+        @writing = {} # pids that were busy once, and are asked a second time
         @queues = pids.group_by { |pid| Foreign.owner(pid) }.except(nil)
         @spent = Hash.new(0.0)
         @limit = now + seconds

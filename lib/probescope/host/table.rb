@@ -4,22 +4,22 @@ require_relative "text"
 
 module Probescope
   module Host
-    # Rows for people: aligned columns without rules.
+    # Aligned columns, without lines between them.
     module Table
-      # Characters that take two columns of a terminal: those that Unicode calls wide or fullwidth,
-      # by block, and emoji.
+      # Characters that take two columns of a terminal: the blocks that Unicode calls wide or
+      # fullwidth, and emoji.
       WIDE = /[\u1100-\u115f\u2329\u232a\u2e80-\u303e\u3041-\u3247\u3250-\u4dbf\u4e00-\ua4cf\ua960-\ua97c]|
               [\uac00-\ud7a3\uf900-\ufaff\ufe10-\ufe19\ufe30-\ufe6f\uff01-\uff60\uffe0-\uffe6]|
               [\u{16fe0}-\u{18d8f}\u{1aff0}-\u{1b2ff}\u{1f200}-\u{1f2ff}]|
               [\u{20000}-\u{3fffd}\p{Emoji_Presentation}&&[^\u{1f1e6}-\u{1f1ff}]]/x
-      # Characters that stand on the one before, and so take no column.
+      # Characters that combine with the previous one, and take no column.
       COMBINING = /[\p{Mn}\p{Me}]/
 
       module_function
 
       # headings: texts. rows: arrays of texts. right: headings of the columns that are aligned to
-      # the right, those of figures. The block may change a cell that is padded, by its row's and
-      # its column's number.
+      # the right, which hold figures. The block may replace a padded cell; it receives the cell,
+      # and the indexes of its row and column.
       def render(headings, rows, right: [], &change)
         columns = headings.each_with_index.map do |heading, i|
           column([heading, *rows.map { |row| Text.clean(row[i]) }], right: right.include?(heading))
@@ -33,7 +33,7 @@ module Probescope
         lines.map { |line| line.join("  ").rstrip }.join("\n")
       end
 
-      # texts: a heading, aligned to the left, and its cells.
+      # texts: a heading, which is aligned to the left, and the cells.
       def column(texts, right:)
         room = texts.map { |text| width(text) }.max
         texts.each_with_index.map do |text, i|
@@ -42,7 +42,7 @@ module Probescope
         end
       end
 
-      # Columns of a terminal.
+      # The width in columns of a terminal.
       def width(text) = text.length + text.scan(WIDE).length - text.scan(COMBINING).length
     end
   end

@@ -11,16 +11,15 @@ require_relative "text"
 
 module Probescope
   module Host
-    # An Answer as a table under a head that says what its figures are of.
+    # Renders an Answer as a table, under a head that describes the trace.
     class TableRenderer
-      # Processes that are named one by one.
+      # The most processes that are listed.
       NAMED = 8
-      # With --by-pid and with --by-request.
+      # Columns of --by-pid and --by-request.
       PID = Answers::Column.new("PID", :number, :pid, false).freeze
       REQUEST = Answers::Column.new("REQUEST", :request, nil, false).freeze
 
-      # terminal: Terminal. hint: what stands behind the text in place of a table without rows, or
-      # nil.
+      # terminal: Terminal. hint: what follows the text in place of a table without rows, or nil.
       def initialize(answer, terminal, hint: nil)
         @answer = answer
         @result = answer.result
@@ -35,7 +34,7 @@ module Probescope
         pids.one? ? "process #{pids.first}" : "#{pids.size} processes (#{numbers(pids)})"
       end
 
-      # The first of them, where there are many.
+      # The first NAMED of them.
       def self.numbers(pids) = "#{pids.first(NAMED).join(", ")}#{", ..." if pids.size > NAMED}"
 
       def self.span(from, to) = "from #{Clock.of_day(from)} to #{Clock.of_day(to)}"
@@ -67,7 +66,7 @@ module Probescope
         "; waited #{"up to " if times.size > 1}#{Figure.time(times.max)} for the hooks" if times.any?
       end
 
-      # Processes whose interval is not that of all, as those that came later.
+      # Processes whose interval is shorter than the whole, such as later ones.
       def shorter(all, wall_ns)
         short = all.select { |one| one.wall_ns < wall_ns * 0.9 }
         lines = short.first(NAMED).map do |one|
@@ -125,8 +124,8 @@ module Probescope
         @terminal.width ? fitting(cells) : cells
       end
 
-      # As wide as the terminal: paths as the application's folder has them, and long names cut in
-      # the middle.
+      # Cells that fit the terminal: paths are relative to the application's folder, and long names
+      # are cut in the middle.
       def fitting(cells)
         cells = cells.to_h { |column, texts| [column, texts.map { |text| relative(text, column) }] }
         may = cells.keys.map { |column| !Cells::RIGHT.include?(column.kind) }

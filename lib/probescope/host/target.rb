@@ -6,12 +6,11 @@ require_relative "survey"
 
 module Probescope
   module Host
-    # A process with the library in it. Runs in the helper, because other users' memory takes
-    # privilege. What is asked of the process goes through Reader; so all of it raises Refused, and
-    # nothing else.
+    # A process with the library. Runs in the helper, because reading other users' memory needs
+    # privilege. Every read goes through Reader, so the methods raise Refused and nothing else.
     class Target
-      # Seconds for a process that was asked for by its number to end what it is writing: a moment
-      # on a busy machine, in which a process that was given a CPU once more has written.
+      # Seconds that a process from the command line has to finish writing. Even on a busy machine,
+      # a process finishes its write the next time that it gets a CPU.
       PATIENCE = 1.0
 
       class << self
@@ -21,21 +20,20 @@ module Probescope
         # A Target, or nil where the library is not loaded. Raises Refused.
         def try(pid) = Reader.ask(:place, pid)&.then { |place| new(place) }
 
-        # Those with the library among these processes, in the order in which they were found, and
-        # the Survey.
+        # Returns [Targets among these processes, in the order of reading, the Survey].
         def all(pids = Survey.pids, **options)
           survey = Survey.new(pids, :place, **options)
           [survey.found.each_value.map { |place| new(place) }, survey]
         end
 
-        # Of each of these: [Info#flushes, Info#looking], or a Refused.
+        # Returns [Info#flushes, Info#looking], or a Refused, for each target.
         def counters(targets) = Reader.ask_each(:counters, targets.map(&:place))
 
         def how_to_load(pid) = Reader.ask(:how_to_load, pid)
       end
 
       attr_reader :place
-      # What tells library files apart, see Library. nil before #library.
+      # The identity of the library file, see Library. nil before #library.
       attr_reader :identity
 
       def initialize(place, patience: 0)
@@ -46,7 +44,7 @@ module Probescope
       def pid = @place.pid
       def file = @place.file
 
-      # False as soon as the process has ended, also when its number has been given to another one.
+      # False as soon as the process has ended, also when another process has got its number.
       def alive? = Foreign.born(pid) == @place.born
 
       # Info#snapshot
@@ -55,7 +53,7 @@ module Probescope
       # Foreign.status
       def status = patiently { ask(:status) }
 
-      # Whether somebody listens to each of these semaphores.
+      # The number of tracers on each of these semaphores.
       def tracers(semaphores) = ask(:tracers, semaphores)
 
       def on_disk? = ask(:on_disk?)
@@ -63,15 +61,14 @@ module Probescope
       # Foreign.resource
       def resource(known) = ask(:resource, known)
 
-      # Opens the library's file as one that bpftrace may read, see Library. Returns [what tells it
-      # from other files, an open File].
+      # Opens the library's file after the checks of Library. Returns [its identity, an open File].
       def library(wanted, users)
         *identity, file = ask(:library, wanted, users)
         @identity = identity
         [identity, file]
       end
 
-      # See Names; empty when it is gone, or does not let its title be read.
+      # See Names. Empty when the process has ended, or when its title cannot be read.
       def name
         Reader.ask(:name, pid)
       rescue Refused

@@ -4,22 +4,22 @@ require "io/console"
 
 module Probescope
   module Host
-    # How wide a terminal is, and whether what it shows may have colours.
+    # The width of a terminal, and colours where the terminal shows them.
     class Terminal
       COLORS = %w[auto always never].freeze
-      # Escape codes: of shares that are large, and of warnings.
+      # Escape codes for large shares and for warnings.
       CODES = {hot: "\e[1;31m", warm: "\e[33m", warning: "\e[33m"}.freeze
       PLAIN = "\e[0m"
-      # From which share on a cell is coloured.
+      # The share from which on a cell is coloured.
       HEAT = {hot: 0.2, warm: 0.05}.freeze
-      # A narrower table has no room for names.
+      # The width is never less: a narrower table has no room for names.
       NARROWEST = 60
 
-      # Columns; nil where the output is no terminal: nothing is shortened then.
+      # Columns of the terminal. nil where the output is no terminal; then nothing is shortened.
       attr_reader :width
 
-      # io: what is written to. color: one of COLORS. NO_COLOR (https://no-color.org) holds for
-      # auto.
+      # io: the stream that is written to. color: one of COLORS. auto respects NO_COLOR
+      # (https://no-color.org).
       def initialize(io, color: "auto", env: ENV)
         terminal = io.respond_to?(:tty?) && io.tty?
         @width = [columns(io, env), NARROWEST].max if terminal
@@ -27,10 +27,10 @@ module Probescope
                    (color == "auto" && terminal && env["NO_COLOR"].to_s.empty? && env["TERM"] != "dumb")
       end
 
-      # In the colour of a kind of CODES, or as it is for nil.
+      # The text in the colour of a key of CODES; unchanged for nil.
       def paint(text, kind) = kind && @colored ? "#{CODES.fetch(kind)}#{text}#{PLAIN}" : text
 
-      # For a share: a kind of CODES, or nil.
+      # The key of CODES for a share, or nil.
       def self.heat(share) = HEAT.find { |_, least| share && share >= least }&.first
 
       private

@@ -4,12 +4,12 @@ require "json"
 
 module Probescope
   module Host
-    # Text that came from a target, made safe to show: a class may be named like an escape code.
+    # Makes text from a target safe to print. A class may be named like an escape code.
     module Text
-      # Controls, and what reorders or hides text on a terminal.
+      # Control characters, and characters that reorder or hide text on a terminal.
       UNSAFE = /[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]/
-      # The version of the JSON's shape, which docs/schema describes: fields are added to it, and
-      # none changes its meaning.
+      # The version of the JSON in docs/schema. Within a version, fields are added, and no field
+      # changes its meaning.
       SCHEMA = 1
       NAMED = {"\n" => '\n', "\r" => '\r', "\t" => '\t', "\e" => '\e'}.freeze
 
@@ -22,11 +22,11 @@ module Probescope
         end
       end
 
-      # The answer of a command, or a line of it, as docs/schema has it.
+      # The JSON of a command's answer, or of one line of it, as in docs/schema.
       def answer(command, fields) = json({schema: SCHEMA, command: command, **fields})
 
-      # The same JSON, with nothing in it that a terminal obeys: JSON itself escapes only the first
-      # 32 controls.
+      # JSON without characters that a terminal interprets. JSON.generate itself escapes only the
+      # first 32 control characters.
       def json(object)
         obeyed = /[\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]/
         JSON.generate(object).gsub(obeyed) { |char| format('\u%04x', char.ord) }

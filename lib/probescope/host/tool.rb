@@ -5,24 +5,23 @@ require_relative "error"
 
 module Probescope
   module Host
-    # Programs of this machine that may run with privilege. They are looked for in the system's own
-    # folders, never in PATH. Each file, folder and link on the way has to be root's, and nobody
-    # else may write to it.
+    # Finds programs that may run with privilege, in the system's own folders and never in PATH.
+    # Each file, folder and link on the way to a program must belong to root, and only root may
+    # write to it.
     module Tool
       FOLDERS = %w[/usr/local/sbin /usr/local/bin /usr/sbin /usr/bin /sbin /bin].freeze
-      # The environment of what runs with privilege.
+      # The environment of a program that runs with privilege.
       ENVIRONMENT = {"PATH" => "/usr/sbin:/usr/bin:/sbin:/bin", "LANG" => "C.UTF-8"}.freeze
-      # In a user namespace files of the machine's root may be nobody's; nothing has privilege there
-      # (Privilege).
+      # In a user namespace, files of the machine's root may appear as nobody's. Nothing has
+      # privilege there (Privilege).
       OWNERS = Capabilities.initial_namespace? ? [0].freeze : [0, 65_534].freeze
-      # As many as the kernel follows.
+      # The kernel's limit.
       MOST_LINKS = 40
 
       module_function
 
-      # Absolute path of the first one that is root's alone; nil where there is none of that name.
-      # Raises Error where somebody else than root could put another program in the place of each of
-      # them.
+      # Absolute path of the first program that only root can change; nil where there is no such
+      # program. Raises Error where another user could replace every one of them.
       def find(name)
         found = FOLDERS.map { |folder| File.join(folder, name) }
                        .select { |file| File.file?(file) && File.executable?(file) }
@@ -34,8 +33,8 @@ module Probescope
                           "chown root, chmod go-w")
       end
 
-      # Why what lies there may be another's: "/opt/x belongs to user 1000". nil where it is root's
-      # alone.
+      # Why another user may be able to change the file: "/opt/x belongs to user 1000". nil where
+      # only root can.
       def weakness(path)
         way(path).each do |place|
           stat = File.lstat(place)
@@ -47,7 +46,7 @@ module Probescope
         e.message
       end
 
-      # Every folder, link and file that the kernel looks at on its way to an absolute path.
+      # Every folder, link and file that the kernel resolves in an absolute path.
       def way(path)
         left = path.split("/")
         here = ""

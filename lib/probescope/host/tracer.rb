@@ -5,31 +5,32 @@ require_relative "tool"
 
 module Probescope
   module Host
-    # One bpftrace, in the helper.
+    # One bpftrace process, in the helper.
     class Tracer
       MAX_ERRORS = 1 << 16
-      # Seconds for the end of one that has been killed, and until it has been.
+      # END_LIMIT: seconds to wait for the end of bpftrace after its SIGKILL. KILL_LIMIT: seconds to
+      # wait until a SIGKILL does no harm.
       END_LIMIT = 2.0
       KILL_LIMIT = 20.0
-      # Seconds after SIGSTOP from which on one that has no probe is killed although it has not
+      # Seconds after SIGSTOP. After that, a bpftrace without probes is killed although it has not
       # stopped.
       STOP_LIMIT = 1.0
 
       attr_reader :pid, :out, :err
 
-      # program: its path. options, library: ["-p", PID] or [], and what the program takes for $1.
-      # Raises Error when there is no bpftrace that may run.
+      # program: its path. options: ["-p", PID] or []. library: the program's $1. Raises Error when
+      # there is no bpftrace that may run with privilege.
       def initialize(order, program, options, library)
         @out, out_writer = IO.pipe(Encoding::BINARY)
         @err, err_writer = IO.pipe(Encoding::BINARY)
         @errors = "".b
         @rest = "".b
         @hidden = false
-        # Without "--" bpftrace takes options from what follows the program too: -cCOMMAND in a
-        # function's name would be run.
+        # Without "--", bpftrace also parses the arguments after the program as options: -cCOMMAND
+        # in a function's name would be executed.
         command = [*Tracer.command, "-f", "json", *options, "--", program, library, *order.arguments]
-        # Both names of the same setting; newer ones know both. A group of its own: Ctrl-C is for
-        # the command.
+        # Old and new names of the same settings; newer versions know both. bpftrace runs in a
+        # process group of its own, so that Ctrl-C reaches only the command.
         env = {**Tool::ENVIRONMENT, "BPFTRACE_MAP_KEYS_MAX" => order.keys.to_s,
                                     "BPFTRACE_MAX_MAP_KEYS" => order.keys.to_s,
                                     "BPFTRACE_PERF_RB_PAGES" => order.pages.to_s,
@@ -40,19 +41,19 @@ module Probescope
         [out_writer, err_writer].each(&:close)
       end
 
-      # bpftrace, which ends with the helper where there is a setpriv.
+      # The command line of bpftrace. With setpriv, bpftrace is killed when the helper ends.
       def self.command
         bpftrace = Tool.find("bpftrace") or raise Bpftrace.missing
         setpriv = Tool.find("setpriv")
         [*([setpriv, "--pdeathsig", "KILL", "--"] if setpriv), bpftrace]
       end
 
-      # What it has said on stderr.
+      # What bpftrace has printed on stderr.
       def errors = @errors.dup.force_encoding(Encoding::UTF_8).scrub
 
       def streams = [out, err].reject(&:closed?)
 
-      # Takes what is there to read on one of #streams. Yields each whole line of stdout.
+      # Reads the available bytes of one of #streams. Yields each whole line of stdout.
       def read(stream, &block)
         bytes = stream.read_nonblock(1 << 16, exception: false)
         return if bytes == :wait_readable
@@ -63,7 +64,7 @@ module Probescope
         complain(bytes)
       end
 
-      # The same, as one text of whole lines.
+      # The same, but yields whole lines as one text.
       def read_lines(stream)
         bytes = stream.read_nonblock(1 << 16, exception: false)
         return if bytes == :wait_readable
@@ -74,17 +75,18 @@ module Probescope
         yield lines + end_of_line unless end_of_line.empty?
       end
 
-      # What came without an end of line.
+      # Yields the rest of the output, which has no end of line.
       def finish(&block) = lines("\n", &block)
 
-      # Process::Status once it has ended.
+      # Process::Status once bpftrace has ended.
       def status
         @status ||= Process.wait2(pid, Process::WNOHANG)&.last
       end
 
-      # True when it waits for events, which it does when all its probes are attached, and only
-      # then. Its messages do not say: up to 0.23 they come before the attach, later after it. A
-      # kernel that hides where a process waits says "0", as for one that runs: then see #hidden?.
+      # True when bpftrace waits for events, which means that all its probes are attached.
+      # bpftrace's messages do not tell this: up to 0.23 they come before the attach, later after
+      # it. A kernel that hides where a process waits reports "0", as for a running process: then
+      # see #hidden?.
       def waiting_for_events?
         place = File.read("/proc/#{pid}/wchan")
         @hidden = ["", "0"].include?(place) && sleeping?
@@ -93,7 +95,8 @@ module Probescope
         false
       end
 
-      # When #waiting_for_events? looked, it slept, and the kernel did not tell where.
+      # True when bpftrace slept at the last #waiting_for_events?, and the kernel did not report
+      # where.
       def hidden? = @hidden
 
       def signal(name)
@@ -102,23 +105,25 @@ module Probescope
         nil
       end
 
-      # Threads that see to the end of those that #discard did not see end.
+      # Threads that wait for each bpftrace that #discard did not see end.
       def self.left = (@left ||= [])
 
-      # Whoever started bpftrace waits here before it ends: that would send a SIGKILL, wherever
-      # bpftrace is. Yields where it takes a while. What the block raises, such as EPIPE of an
-      # output that nobody reads any more, is raised after the wait.
+      # Waits for those threads. The process that started bpftrace calls this before it exits,
+      # because its exit sends bpftrace a SIGKILL at once. Yields where the wait takes a while. An
+      # exception of the block, such as EPIPE on an output that nobody reads any more, is raised
+      # after the wait.
       def self.await_left
         yield if left.any?(&:alive?)
       ensure
         left.each(&:join)
       end
 
-      # Has it end with everything that it has to say unread. To be called again until #status is
-      # there. A SIGKILL that comes while the kernel puts a probe into a process or takes it out
-      # makes that fail half-way: the breakpoint and the raised semaphore stay, and the process pays
-      # for them. A process that has stopped is in no system call. One that does not stop waits for
-      # the kernel: for a probe, or for a file, where it has no probe yet.
+      # Kills bpftrace; its remaining output is not read. Call it again until #status is set.
+      #
+      # A SIGKILL during an attach or a detach interrupts the kernel half-way: the breakpoint and
+      # the raised semaphore stay in the process, and the process pays for them. So bpftrace is
+      # stopped first, because a stopped process is in no system call. A bpftrace that does not stop
+      # is waiting in the kernel: either for a probe, or for a file, before it has any probe.
       def kill
         return if status || @killed
 
@@ -127,10 +132,10 @@ module Probescope
         return unless stopped? || (monotonic - @told > STOP_LIMIT && !probes?)
 
         signal(:KILL)
-        @killed = true # it ends by itself from now on, however long the kernel takes
+        @killed = true # it ends without further help, however long the kernel takes
       end
 
-      # The same, and waits.
+      # Calls #kill until bpftrace has ended, or the time is up.
       def discard
         began = monotonic
         sleep 0.005 until kill_and_see || monotonic - began > (@killed ? END_LIMIT : KILL_LIMIT)
@@ -147,13 +152,14 @@ module Probescope
         status
       end
 
-      # The kernel ends no process that waits for a file system which has taken its request: a
-      # traced process may have its library on one that never answers.
+      # The kernel cannot end a process that waits for a file system which has taken its request. A
+      # traced process may have its library on a file system that never answers.
       def leave
         Tracer.left << Thread.new { sleep 0.1 until kill_and_see }
       end
 
-      # The kernel has a probe for it. What closes meanwhile may be one.
+      # Whether bpftrace has a probe in the kernel. A descriptor that is closed meanwhile may be
+      # one.
       def probes?
         Dir["/proc/#{pid}/fd/*"].any? { |path| File.readlink(path).include?("perf_event") }
       rescue SystemCallError
@@ -166,7 +172,7 @@ module Probescope
         false
       end
 
-      # bpftrace says little, and a verifier much.
+      # The limit is for the kernel's verifier, which prints much more than bpftrace itself.
       def complain(bytes)
         @errors << bytes if @errors.bytesize < MAX_ERRORS
       end

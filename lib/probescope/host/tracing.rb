@@ -12,40 +12,42 @@ require_relative "tracer"
 
 module Probescope
   module Host
-    # One run of bpftrace on one process or several, in the helper. Steps: attach, wait for the
-    # first flush of each process (it starts the interval), count, wait for the flushes that end it,
-    # interrupt bpftrace, which then prints its maps. What happens is known from the processes' own
-    # memory (semaphores, flush counters), not from bpftrace's messages, which differ by version.
+    # One run of bpftrace on one process or several, in the helper. Steps: attach; wait for the
+    # first flush of each process, which starts its interval; count; wait for the flushes that end
+    # the intervals; interrupt bpftrace, which then prints its maps. The state is read from the
+    # processes' own memory (semaphores, flush counters) and not from bpftrace's messages, which
+    # differ by version.
     #
-    # One process that will have no children traced is covered by `bpftrace -p`. Several, those that
-    # are still to come, and one whose library is gone from the disk are covered by one bpftrace
-    # over a folder of links to their library files (Links), which switches on every process that
-    # maps one of them.
+    # A single process without traced children is traced by `bpftrace -p`. Otherwise bpftrace is
+    # given a folder of links to the library files (Links), and switches on every process that maps
+    # one of them. That is the case for several processes, for later ones, and for a process whose
+    # library was deleted on disk.
     class Tracing
-      POLL = 0.02 # seconds between two looks at the processes
-      COUNTING = 0.1 # while nothing is waited for: a look takes some 0.1 ms, and each process as much
-      FOLLOW = 0.2 # seconds between two looks for new children
-      BESIDES = 1.0 # seconds to look for others with the same library
-      ATTACH_LIMIT = 30.0 # bpftrace takes 0.4 to 0.8 s
-      HIDDEN_LIMIT = 2.0 # semaphores are up, and the kernel does not tell where bpftrace waits
-      FLUSH_LIMIT = 1.2 # flushes come each second
-      # The library holds a flush back for up to 3 s while other tracers leave (LEAVING_FOR_NS in
-      # ext/core/watcher.c). Who does not wait for it has an interval without an end.
+      POLL = 0.02 # seconds between two reads of the processes
+      COUNTING = 0.1 # while counting: a read takes some 0.1 ms, and as much again per process
+      FOLLOW = 0.2 # seconds between two searches for new children
+      BESIDES = 1.0 # seconds for the search for other processes with the same library
+      ATTACH_LIMIT = 30.0 # seconds; bpftrace takes 0.4 to 0.8 s
+      HIDDEN_LIMIT = 2.0 # seconds with raised semaphores, where the kernel hides bpftrace's wait
+      FLUSH_LIMIT = 1.2 # seconds; there is a flush each second
+      # Seconds. The library holds a flush back for up to 3 s while other tracers leave
+      # (LEAVING_FOR_NS in ext/core/watcher.c). Without that flush, the interval would have no end.
       HELD_LIMIT = 4.5
       FIRST_FLUSH_LIMIT = 5.0
-      # Hooks of ten thousand functions take longer on a busy machine: as long as the interval is to
-      # be, of which that is the most.
+      # Hooks of ten thousand functions take longer on a busy machine. The limit is as long as the
+      # requested interval, but at most this.
       LONGEST_FIRST_FLUSH = 60.0
-      INT_AGAIN = 3.0 # an INT may fall into the moment before bpftrace is ready for one
-      EXIT_LIMIT = 20.0 # the kernel takes 70 ms and more for each probe
-      # The counter moves just before the last event of a flush fires.
+      INT_AGAIN = 3.0 # seconds; an INT may arrive just before bpftrace handles it
+      EXIT_LIMIT = 20.0 # seconds; the kernel takes 70 ms and more for each probe
+      # Seconds. The counter of flushes moves just before the last event of a flush fires.
       SETTLE = 0.02
-      # bpftrace leaves in a pause of that length between two flushes, where there is one.
+      # Seconds. bpftrace is interrupted in a pause of this length between two flushes, where there
+      # is one.
       PAUSE = 0.3
       RESTARTS = 5
 
-      # order: Order. tell: called with each message for the command.
-      # Raises Error when there is nothing to trace.
+      # order: Order. tell: called with each message for the command. Raises Error when there is
+      # nothing to trace.
       def initialize(order, &tell)
         @order = order
         @tell = tell
@@ -60,7 +62,7 @@ module Probescope
         @alone = @selection.single? && targets.first.on_disk?
         @participants = participants(targets)
         @strangers = [] # children that map a library file without a link
-        @passed_by = [] # children that ended at once, or do not serve what is asked for
+        @passed_by = [] # children that ended at once, or do not serve the probes
         @files = []
         @restarts = 0
         @state = :attaching
@@ -69,18 +71,19 @@ module Probescope
         start
       end
 
-      # To be read by whoever runs the loop.
+      # For the loop that reads them.
       def streams = @tracers.flat_map(&:streams)
 
-      # Takes what is there to read on one of #streams.
+      # Reads the available bytes of one of #streams.
       def read(stream)
         tracer = @tracers.find { |one| one.streams.include?(stream) } or return
-        @since = now if @state == :ending # it prints its maps, which may be large
-        look if %i[waiting counting].include?(@state) # what a line is about is to be known before the line
+        @since = now if @state == :ending # bpftrace prints its maps, which may be large
+        # The states of the processes are reported before the lines that depend on them.
+        look if %i[waiting counting].include?(@state)
         tracer.read(stream) { |line| output(tracer, line) }
       end
 
-      # Ends early: at the next flushes, or at once when asked a second time.
+      # Ends early: at the next flushes, or at once on the second call.
       def stop
         observe # the interval may have begun since the last look
         again = @asked
@@ -100,7 +103,7 @@ module Probescope
         @links = nil
       end
 
-      # To be called every POLL seconds. Returns true when all is over.
+      # Called every POLL seconds. Returns true when the run has ended.
       def step
         return finish if @state == :ending && @tracers.all?(&:status) && streams.empty?
 
@@ -118,7 +121,8 @@ module Probescope
 
       def alive = @participants.select(&:alive?)
 
-      # Those that do not serve a probe are left out and named, unless nobody serves it.
+      # Processes that do not serve a probe are left out and named. Raises Error when no process
+      # serves it.
       def participants(targets)
         refused = []
         found = targets.filter_map do |target|
@@ -133,15 +137,15 @@ module Probescope
         found
       end
 
-      # Raises Error for one that is not to be traced.
+      # Raises Error for a process that may not be traced.
       def participant(target)
         one = Participant.new(target, @probes, some: @order.some)
         target.library(@wanted, @users).last.close unless @alone
         one
       end
 
-      # Over links, rows of wanted processes are told from others by the number that bpftrace knows
-      # them by.
+      # With links, the rows of wanted processes are told from others by the process number that
+      # bpftrace reports.
       def count_by_pid(targets)
         return if Bpftrace.initial_pids?
 
@@ -162,8 +166,8 @@ module Probescope
                         "trace it by itself (-p #{inner.first.pid}), or run the command on the host")
       end
 
-      # With -p alone any number will do that is one for all events. Rows of a flush come from one
-      # thread, all else from the application's.
+      # With -p, the number need not be the process's, but must be the same in all events. Rows of a
+      # flush come from one thread; all other events come from the application's threads.
       def count_by_thread
         unless Bpftrace.initial_pids? || @probes.all? { |name| name.match?(/__stats\z|\Astats__done\z/) }
           refuse_threads_for_processes
@@ -183,8 +187,8 @@ module Probescope
         @tracers = @programs.map { |program| Tracer.new(@order, program, options, library) }
       end
 
-      # One link for each distinct file, by a process that is there: the kernel goes by the file
-      # once it is attached.
+      # Makes one link for each distinct file, through a process that is alive. Once bpftrace is
+      # attached, the kernel identifies the library by the file, and not by the process.
       def linked
         @links ||= Links.new
         @links.clear
@@ -226,7 +230,7 @@ module Probescope
 
       def everybody_ended = interrupt(:target_ended, grace: @alone ? 0.5 : 0)
 
-      # A process that a link led to may have ended before bpftrace came to it.
+      # A process whose file a link leads to may have ended before bpftrace opened the link.
       def tracer_ended
         return interrupt(:tracer_ended) if @alone || @state != :attaching || @participants.all?(&:alive?)
 
@@ -249,7 +253,7 @@ module Probescope
         return unless attached?
         return wait_for_flushes if @alone
 
-        # Files that look the same may be two after all, on two devices.
+        # Two files with the same identity may still be different files, on two devices.
         deaf = alive.reject(&:raised?).select(&:alive?).map(&:target).uniq { |target| target.file.id }
         deaf -= @missing || []
         return wait_for_flushes if deaf.empty?
@@ -275,7 +279,7 @@ module Probescope
         @participants.each { |one| tell_states(one) }
       end
 
-      # How many processes were switched on that nobody asked for.
+      # Counts the other processes that were switched on.
       def besides
         @others = 0
         return if @alone
@@ -286,7 +290,7 @@ module Probescope
         @others = all.count { |target| !known.include?(target.pid) && switched_on?(target, files) }
       end
 
-      # Two files that look the same need not be one.
+      # Two files with the same identity may be different files.
       def switched_on?(target, files)
         target.library({}, nil).last.close
         files.include?(target.identity) && Participant.new(target, @probes, some: @order.some).raised?
@@ -298,7 +302,7 @@ module Probescope
         return give_up if @asked && now - @asked > FLUSH_LIMIT
 
         waited_for = alive
-        # All of them may have ended since the last look. bpftrace knows what they counted.
+        # All of them may have ended since the last read. bpftrace still has their counts.
         return everybody_ended if waited_for.empty?
         return give_up if waited_for.all?(&:refuses?)
 
@@ -321,7 +325,7 @@ module Probescope
         close(:time) if now - @since > @seconds - Program::EARLY
       end
 
-      # Did looking take more of the processes' CPU time than the order allows? As of their last
+      # Whether looking took more of the processes' CPU time than the order allows, as of their last
       # flushes.
       def too_dear?
         limit = @order.max_overhead or return false
@@ -329,8 +333,8 @@ module Probescope
         cpu&.positive? && looking > limit * cpu
       end
 
-      # Those that send statistics end their intervals one after the other; bpftrace takes its time
-      # to leave, and it leaves when no flush is due, if there is such a time.
+      # Interrupts bpftrace once every process that flushes has ended its interval. Detaching takes
+      # time, so it begins when no flush is due, if there is such a time.
       def closing
         waited = now - @since
         talking = alive.select(&:flushed?)
@@ -344,7 +348,7 @@ module Probescope
         passed > SETTLE && (passed < 1 - PAUSE || @alone)
       end
 
-      # Children that have come since the last look.
+      # Adds children that have come since the last search.
       def follow
         return if @alone || (@followed && now - @followed < FOLLOW)
 
@@ -363,7 +367,7 @@ module Probescope
         end
       end
 
-      # A child that maps another library file than those before it would take a bpftrace more.
+      # A child with another library file than the others would need another bpftrace.
       def covered?(target)
         @files = @participants.map { |one| one.target.identity }.uniq if @files.size < @participants.size
         fits = alive.size < Selection::MOST && (@state == :attaching || @files.include?(target.identity))
@@ -371,7 +375,7 @@ module Probescope
         fits
       end
 
-      # Nothing has been counted yet.
+      # Ends without a result: nothing has been counted yet.
       def give_up
         interrupt(:stopped)
         @interrupt_at = nil
@@ -379,15 +383,15 @@ module Probescope
         @tracers.each(&:kill)
       end
 
-      # A flush since the last look is of before: it does not end the interval.
+      # A flush since the last read happened before this call, and does not end the interval.
       def close(reason)
         look_now
         @reason = reason
         go(:closing)
       end
 
-      # bpftrace prints its maps and leaves. `grace`: with -p it notices by itself that the process
-      # has ended.
+      # Makes bpftrace print its maps and exit. grace: with -p, bpftrace notices by itself that the
+      # process has ended.
       def interrupt(reason, grace: 0)
         return if @state == :ending
 
@@ -406,8 +410,8 @@ module Probescope
 
         unless @interrupted
           Participant.look(alive, now)
-          # bpftrace lets go of one probe after the other: events of the others are no whole any
-          # more.
+          # bpftrace detaches one probe after the other, so from here on the events of the remaining
+          # probes are incomplete.
           @tell.call(:leaving, {})
         end
         @tracers.each { |tracer| tracer.signal(:INT) }
@@ -415,18 +419,18 @@ module Probescope
         @interrupt_at = now + INT_AGAIN
       end
 
-      # It waits for events as if nobody had told it to leave.
+      # True when bpftrace still waits for events, as if it had received no signal.
       def deaf?(tracer) = tracer.status.nil? && (tracer.waiting_for_events? || (tracer.hidden? && held?))
 
-      # bpftrace lets go of one probe after the other. A flush in between is in some maps and not in
-      # others, unless the program has ended the interval of that process before, which its maps
-      # tell (Trace#torn?).
+      # bpftrace detaches one probe after the other. A flush during that time is in some maps and
+      # not in others. It does no harm where the program had ended that process's interval before,
+      # which its maps tell (Trace#torn?).
       def watch_detach
         flushed = Participant.look(alive, now)
         @unended = @unended.to_a | flushed.map(&:pid) if flushed.any? && held?
       end
 
-      # Where another tracer listens too, the semaphores do not tell: then it may be torn.
+      # Where another tracer listens too, the semaphores stay raised. Then the figures may be torn.
       def held? = alive.any? { |one| one.shared? || one.heard? }
 
       def too_late(why)

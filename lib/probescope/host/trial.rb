@@ -6,8 +6,8 @@ require_relative "tracer"
 
 module Probescope
   module Host
-    # Has bpftrace run a program that needs what every program of ours needs: a map, a probe in user
-    # space (which BEGIN is) and the verifier. Runs in the helper.
+    # Runs a program in bpftrace that needs what every program of ours needs: a map, a probe in user
+    # space (BEGIN is one) and the verifier. Runs in the helper.
     module Trial
       PROGRAM = "BEGIN { @tried = 1; exit(); }"
       SECONDS = 30
@@ -15,7 +15,7 @@ module Probescope
 
       module_function
 
-      # What bpftrace complains of; nil when it has run the program.
+      # Returns what bpftrace complains of; nil when it has run the program.
       def run
         out, status = Open3.capture2e(Tool::ENVIRONMENT, *limited, "-e", PROGRAM,
                                       unsetenv_others: true, stdin_data: "")

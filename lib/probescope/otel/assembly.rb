@@ -2,25 +2,26 @@
 
 module Probescope
   module Otel
-    # Puts the slow calls of one process together. A call's event comes when it ends, so those that
-    # it made come first, or almost: bpftrace reads one buffer for each CPU. They wait for it, and a
-    # whole tree of calls comes out at once. What waits too long, or is there with too many others,
-    # comes out without its caller. Nothing is ever left out here. A process may be hostile: ids may
-    # be anything, so that calls may name themselves or each other as callers.
+    # Builds trees out of the slow calls of one process. A call's event is sent when the call ends,
+    # so the events of its callees come first. They may also come slightly later, because bpftrace
+    # reads one buffer for each CPU. Callees wait for their caller, and a whole tree is released at
+    # once. A call that waits too long is released without its caller. With too many calls, the
+    # oldest tree is released early. No call is ever dropped here. A process may be hostile: ids may
+    # be anything, so calls may name themselves or each other as callers.
     class Assembly
-      # Seconds.
+      # Seconds that a call waits for its caller.
       WAIT = 10
-      # Calls, those that their caller has included.
+      # The most calls that are kept, including those in a tree.
       MOST = 8192
-      # A tree is kept for so many seconds, for those of its calls that are read after it.
+      # Seconds that a complete tree is kept, for calls of it that are read later.
       GRACE = 1.0
-      # Callers that have been waited for in vain, such as a main loop: nothing waits for them
+      # The most callers to remember that did not come, such as a main loop. No call waits for them
       # again.
       VAIN = 256
 
-      # A call and those that it made.
+      # A call and its callees.
       Node = Struct.new(:event, :callees, :due) do
-        # Each node below this one and itself, callers first; yields it and the node of its caller.
+        # Yields this node and each node below it, with the node of its caller. Callers come first.
         def each
           pending = [[self, nil]]
           while (node, caller = pending.pop)
@@ -30,25 +31,25 @@ module Probescope
         end
       end
 
-      # Calls whose caller did not come in time.
+      # How many calls had a caller that did not come in time.
       attr_reader :late
-      # Calls that are kept now, and how many may be.
+      # size: how many calls are kept now. most: the limit.
       attr_reader :size
       attr_accessor :most
 
-      # The block takes each tree.
+      # The block takes each released tree.
       def initialize(&block)
         @released = block
         @most = MOST
-        @waiting = {} # by the id of the caller, the oldest first: nodes
+        @waiting = {} # id of the caller => its nodes, the oldest first
         @size = 0
-        @whole = [] # trees in their time of grace, the oldest first
-        @nodes = {} # all nodes of those, by id
+        @whole = [] # complete trees, the oldest first
+        @nodes = {} # id => node, for all nodes in @whole
         @vain = {}
         @late = 0
       end
 
-      # event: Lines::SLOW's. now: seconds.
+      # event: one of Lines::SLOW. now: seconds.
       def add(event, now)
         node = Node.new(event, @waiting.delete(event.span_id) || [], now + WAIT)
         @size += 1
@@ -62,7 +63,7 @@ module Probescope
         let_go while @whole.any? && @whole.first.due <= now
       end
 
-      # Nothing more will come.
+      # Releases everything, because no more events will come.
       def finish
         give_up(0) while @waiting.any?
         let_go while @whole.any?
@@ -95,7 +96,7 @@ module Probescope
         node.each { |one,| @nodes[one.event.span_id] = one }
       end
 
-      # Those that have waited for longest.
+      # Gives up the caller whose callees have waited for longest.
       def give_up(now)
         caller = @waiting.first.first
         @vain[caller] = true

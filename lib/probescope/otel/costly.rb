@@ -2,14 +2,14 @@
 
 module Probescope
   module Otel
-    # The raise sites that make up most of what backtraces cost in the last minute.
+    # Finds the raise sites that make up most of the cost of backtraces in the last minute.
     class Costly
       SECONDS = 60
       SHARE = 0.9
-      # Sites of one second. A process that invents them has no more.
+      # The most sites of one second. This limits a process that invents sites.
       MOST = 1024
 
-      # Sites that found no room, each second's by itself.
+      # Sites that found no room, counted in each second separately.
       attr_reader :left_out
 
       def initialize
@@ -17,7 +17,7 @@ module Probescope
         @left_out = 0
       end
 
-      # site: anything that tells sites apart. cost: ns in this second.
+      # site: identifies a raise site. cost: ns in this second.
       def add(site, cost)
         second = @seconds.last
         return @left_out += 1 if second.size >= MOST && !second.key?(site)
@@ -25,7 +25,7 @@ module Probescope
         second[site] += cost
       end
 
-      # The second is over.
+      # Ends the current second.
       def tick
         @sites = nil
         @seconds << Hash.new(0)

@@ -5,11 +5,11 @@ require_relative "series"
 
 module Probescope
   module Otel
-    # The bridge's own counters as metrics of a Resource of its own: what it sends by the names of
-    # OpenTelemetry's SDKs, and what it takes in by names of ours.
+    # The bridge's own counters as metrics of a Resource of its own. What the bridge sends is
+    # counted under the names of OpenTelemetry's SDKs, what it receives under our own names.
     class Counters
       SERVICE = "probescope-otel"
-      # signal => [its name and its unit in the names of metrics, type of the component that has its
+      # signal => [name and unit in the names of metrics, type of the component with the signal's
       # queue]
       SIGNALS = {"traces" => ["span", "{span}", "batching_span_processor"],
                  "logs" => ["log", "{log_record}", "batching_log_processor"],
@@ -32,14 +32,15 @@ module Probescope
       LATE = Series::Metric.new("probescope.bridge.late", "{call}",
                                 "Calls whose caller did not come in time", :counter)
 
-      # environment: the attributes of the bridge's own.
+      # environment: attributes from the bridge's environment.
       def initialize(environment, scope)
         resource = {"process.pid" => Process.pid, "service.instance.id" => SecureRandom.uuid, **environment,
                     "service.name" => SERVICE}
         @series = Series.new(OpenTelemetry::SDK::Resources::Resource.create(resource), scope)
       end
 
-      # figures: Exporter#figures. queues: {signal => FairQueue}. Array of the SDK's MetricData.
+      # figures: Exporter#figures. queues: {signal => FairQueue}. Returns an Array of the SDK's
+      # MetricData.
       def collect(figures, queues)
         figures[:received].each { |kind, number| @series.set(RECEIVED, {"probescope.event" => kind}, number) }
         reasons(LEFT_OUT, figures, unsampled: "unsampled", not_costly: "not_costly")

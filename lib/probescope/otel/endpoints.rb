@@ -5,15 +5,15 @@ require_relative "../cli"
 
 module Probescope
   module Otel
-    # Where OTLP is sent, by the rules of OpenTelemetry's environment: a signal's own variable is
-    # taken as it is, and to the common one the signal's path is added.
+    # The URLs to which OTLP is sent, by the rules of OpenTelemetry's environment: a signal's own
+    # variable is taken unchanged; the common variable gets the signal's path appended.
     class Endpoints
       DEFAULT = "http://localhost:4318"
       SIGNALS = %w[traces logs metrics].freeze
       PROTOCOL = "http/protobuf"
 
-      # given: --endpoint, or nil. Raises CLI::Usage where it is none, or where another protocol is
-      # asked for. Nothing that is said has what may be a password.
+      # given: --endpoint, or nil. Raises CLI::Usage for an invalid URL, and for another protocol.
+      # Error messages never contain what may be a password.
       def initialize(given, environment = ENV)
         @base = given || present(environment["OTEL_EXPORTER_OTLP_ENDPOINT"]) || DEFAULT
         @own = SIGNALS.to_h do |signal|
@@ -23,14 +23,14 @@ module Probescope
         [@base, *@own.values.compact].each { |url| check(url) }
       end
 
-      # Name and password of a URL, or nil.
+      # User name and password of a URL, or nil.
       def self.credentials(url)
         URI(url).userinfo
       rescue URI::InvalidURIError
         url[%r{//([^/@]*)@}, 1]
       end
 
-      # signal: "traces", "logs" or "metrics". Without name and password.
+      # The URL for a signal ("traces", "logs" or "metrics"), without user name and password.
       def [](signal)
         uri = URI(@own[signal] || "#{@base.chomp("/")}/v1/#{signal}")
         uri.path = "/" if uri.path.empty?
@@ -38,8 +38,8 @@ module Probescope
         uri.to_s
       end
 
-      # What the header of that name says for the signal, of the URL's name and password; nil where
-      # it has none.
+      # The value of the Authorization header for the signal, from the URL's user name and password;
+      # nil without them.
       def authorization(signal)
         found = self.class.credentials(@own[signal] || @base) or return
         "Basic #{[URI.decode_www_form_component(found.gsub("+", "%2B"))].pack("m0")}"

@@ -16,38 +16,38 @@ require_relative "transport"
 
 module Probescope
   module Otel
-    # The unprivileged half of the bridge: reads what the supervisor and bpftrace tell from one
-    # pipe, and exports. It ends when the pipe does.
+    # The unprivileged half of the bridge. It reads the output of the supervisor and of bpftrace
+    # from one pipe, and exports it. It ends when the pipe is closed.
     class Exporter
-      # Items of each signal that may wait for the backend, of all processes together.
+      # The most items of each signal that wait for the backend, over all processes.
       ROOM = {"traces" => 16_384, "logs" => 4096}.freeze
-      # As the SDK's batch processors have it.
+      # The size of the SDK's batch processors.
       BATCH = 512
       PAUSE = 1.0
-      TURN = 0.25 # seconds between two looks at what waits
+      TURN = 0.25 # seconds between two checks of what waits
       REPORT_EVERY = 60.0
-      # Seconds for the end, where the supervisor does not say.
+      # Seconds for the last export, where the supervisor sends no limit.
       FLUSH = 3.5
-      # Of which so much is for the last figures, those of the bridge itself.
+      # The part of FLUSH that is reserved for the last figures, which are the bridge's own.
       LAST = 1.0
-      # How a line of the supervisor begins.
+      # The beginning of each line from the supervisor.
       OURS = "{\"is\""
-      # Seconds that a process which has ended may have lines that are not read yet.
+      # Seconds after a process has ended in which lines of it may still be read.
       LATE = 2.0
       NONE = %i[lost_by_the_kernel details_suppressed names_lost unsampled late not_costly sites_left_out
                 rows_dropped waiting]
              .to_h { |name| [name, 0] }
-      # Seconds after which the two clocks are compared again.
+      # Seconds until the two clocks are compared again.
       COMPARE = 10
 
-      # options: {endpoint:, exceptions:, metrics:}. log: takes lines.
+      # options: {endpoint:, exceptions:, metrics:}. log: a stream for lines.
       def initialize(input, options, log: $stderr)
         @input = input
         @options = options
         @log = log
         @scope = OpenTelemetry::SDK::InstrumentationScope.new("probescope", VERSION)
         @sources = {}
-        @leaving = {} # by pid: when it is over
+        @leaving = {} # pid => when its source is removed
         @strangers = @dropped_unread = @dropped_events = @cut_short = 0
         @received = Hash.new(0)
         @past = NONE.dup
@@ -70,7 +70,7 @@ module Probescope
       def start_senders(endpoints)
         silence
         @queues = ROOM.transform_values { |room| FairQueue.new(room) }
-        # Of a process's figures the newest say all that older ones do.
+        # Figures are cumulative, so a process's newest figures replace its older ones.
         if @options[:metrics]
           points = ->(metrics) { metrics.sum { |one| one.data_points.size } }
           @queues["metrics"] = FairQueue.new(Float::INFINITY, latest: true, weigh: points)
@@ -90,12 +90,12 @@ module Probescope
                    batch: batch, pause: pause, timeout: transport.timeout, say: method(:say))
       end
 
-      # The SDK tells of each failure; here that is the senders' part.
+      # The SDK logs each failure; here the senders do that.
       def silence
         OpenTelemetry.logger = Logger.new(File::NULL)
       end
 
-      # It may hold what a backend answers.
+      # The text may contain an answer of the backend.
       def say(text) = @log.puts("probescope otel: #{Host::Text.clean(text)}")
 
       def read
@@ -119,7 +119,7 @@ module Probescope
         report if @turned - (@reported ||= @turned) >= REPORT_EVERY
       end
 
-      # What the supervisor says.
+      # Handles a message of the supervisor.
       def told(message)
         case message[:is]
         when "target" then meet(message)
@@ -142,7 +142,7 @@ module Probescope
                    logs: ->(records) { @queues["logs"].push(pid, records) })
       end
 
-      # The number may have been another one's.
+      # An earlier process may have had the same number.
       def meet(message)
         gone(message[:pid])
         @sources[message[:pid]] = source(message)
@@ -151,7 +151,7 @@ module Probescope
 
       def share_room = @sources.each_value { |source| source.processes = @sources.size }
 
-      # A bpftrace has ended.
+      # Settles the counts of a bpftrace that has ended.
       def settle
         told = @output.maps.delete("told") || {}
         @sources.each { |pid, source| source.settle(told[pid.to_s]&.to_i) }.values
@@ -167,7 +167,7 @@ module Probescope
         counters(source).each { |name, number| @past[name] += number }
       end
 
-      # From bpftrace's clock to the day's, in ns.
+      # The difference from bpftrace's clock to the time of day, in ns.
       def offset
         if now - @compared > COMPARE
           @compared = now
@@ -206,12 +206,12 @@ module Probescope
         say(JSON.generate(figures))
       end
 
-      # Every call and every exception that was received is exported, dropped, left out (unsampled,
-      # not_costly) or waiting.
+      # Every received call and exception is exported, dropped, left out (unsampled, not_costly) or
+      # waiting.
       def figures
         totals = @sources.each_value.map { |source| counters(source) }.push(@past)
                          .reduce { |one, other| one.merge(other) { |_, a, b| a + b } }
-        # They are missed by their process's number, too.
+        # An event that was dropped here also counts as lost in its process's Source.
         totals[:lost_by_the_kernel] = [totals[:lost_by_the_kernel] - @dropped_events, 0].max
         signals = @senders.to_h do |signal, sender|
           exported, waiting = sender.exported, sender.waiting

@@ -10,21 +10,22 @@ require "timeout"
 
 module Probescope
   module Otel
-    # The SDK's OTLP exporters. They repeat what failed for a while by themselves, asleep, and then
-    # say no more than that it failed. Here they tell at once, and whether it is worth another try:
-    # Sender sees to the rest.
+    # The SDK's OTLP exporters, without their own retries. The SDK's exporters repeat a failed
+    # request by themselves, sleep meanwhile, and finally report only that it failed. These report a
+    # failure at once, and whether another try is useful. Sender retries.
     module Exporters
       SUCCESS = OpenTelemetry::SDK::Trace::Export::SUCCESS
 
-      # The last answer of a backend, or why there is none: the exporters keep neither.
+      # Keeps the last answer of a backend, or the reason why there is none. The SDK's exporters
+      # keep neither.
       module Answers
-        # Bytes of an answer, its head included: whoever listens at the endpoint may send without
-        # end.
+        # The most bytes of an answer, including its head. Whoever listens at the endpoint may send
+        # without end.
         MOST_BYTES = 1 << 20
 
-        # Of a connection's socket.
+        # Extends the socket of a connection.
         module Counted
-          # How many bytes may be read yet.
+          # How many bytes may still be read.
           attr_writer :left
 
           def read_nonblock(...)
@@ -35,18 +36,20 @@ module Probescope
           end
         end
 
-        # No answers, which the exporters take for final ones, but for EOFError.
+        # Errors that the SDK's exporters treat as final. EOFError is raised instead, which the
+        # exporters treat as worth a retry.
         BROKEN = [Timeout::Error, IOError, Net::ProtocolError, Net::HTTPBadResponse,
                   Net::HTTPHeaderSyntaxError].freeze
-        # The name of a class.
+        # The class name of the last error.
         attr_reader :error
         attr_reader :answer
 
         def start(*) = noting { super }
 
-        # A connection's own timeout is for each read of it.
+        # The connection's own timeout applies to each single read; this one applies to the whole
+        # request.
         def request(wanted, *)
-          # What is compressed may become a thousand times as long.
+          # A compressed answer may become a thousand times as long.
           wanted["accept-encoding"] = "identity"
           @socket&.io&.left = MOST_BYTES
           noting { @answer = Timeout.timeout(read_timeout, Net::ReadTimeout) { super } }
@@ -56,7 +59,7 @@ module Probescope
 
         private
 
-        # Called by Net::HTTP, also when it connects anew within a request.
+        # Net::HTTP calls this for every connection, including a new one within a request.
         def on_connect
           super
           @socket.io.extend(Counted).left = MOST_BYTES
@@ -71,27 +74,27 @@ module Probescope
       end
 
       module Verdict
-        # Answers after which OTLP has another try make sense.
+        # Statuses for which OTLP allows another try.
         AGAIN = %w[408 429 502 503 504].freeze
         MESSAGE_BYTES = 300
 
-        # Seconds after which to try again, 0 where the backend did not say, nil when that is of no
-        # use.
+        # Seconds after which to try again: 0 where the backend did not say, nil where another try
+        # is of no use.
         attr_reader :again
-        # What failed: a status of HTTP, the class of an error, or nil.
+        # The cause of the failure: an HTTP status, the class of an error, or nil.
         attr_reader :reason
-        # How many of what was taken the backend has rejected all the same, and why.
+        # How many items of a successful request the backend has rejected, and why.
         attr_reader :rejected, :rejection
 
         def initialize(endpoint:, transport:)
           @transport = transport
           super(endpoint: endpoint, headers: transport.headers, compression: transport.compression)
-          # They would drop its query, and add to one that is that of OTEL_EXPORTER_OTLP_ENDPOINT
-          # too.
+          # The SDK's exporters would drop the endpoint's query, and would append a path to an
+          # endpoint that equals OTEL_EXPORTER_OTLP_ENDPOINT.
           @path = URI(endpoint).request_uri
         end
 
-        # True when it was taken.
+        # Returns true when the backend has accepted the data.
         def deliver(data, timeout:)
           @again = @reason = @rejection = nil
           @rejected = 0
@@ -104,8 +107,8 @@ module Probescope
 
         private
 
-        # The exporters would read these files when they connect, as nobody, and keys of one kind
-        # only.
+        # The SDK's exporters would read the certificate files when they connect, as nobody, and
+        # accept keys of one kind only.
         def http_connection(uri, verify_mode, *)
           super(uri, verify_mode, nil, nil, nil).tap do |http|
             @transport.certificates.each { |name, value| http.public_send("#{name}=", value) }
@@ -113,7 +116,7 @@ module Probescope
           end
         end
 
-        # Called by the exporter for what may be tried again.
+        # The SDK's exporter calls this for a failure that may be retried.
         def backoff?(retry_after: nil, reason: nil, **)
           @reason = @http.error || reason || @http.answer&.code
           if @http.answer.nil? || AGAIN.include?(@http.answer.code)
@@ -122,19 +125,19 @@ module Probescope
           false
         end
 
-        # A partial success: nothing of it is to be sent again.
+        # Handles a partial success; no part of it may be sent again.
         def partly
           partial = self.class::RESPONSE.decode(@http.answer.body.to_s).partial_success or return true
           @rejected = partial[self.class::REJECTED]
           @rejection = partial.error_message.byteslice(0, MESSAGE_BYTES).scrub("")
           true
         rescue Google::Protobuf::ParseError
-          true # not all backends answer with what they should
+          true # not every backend sends a valid answer
         end
       end
 
-      # exporter: the SDK's of one signal. response: what a backend answers it. rejected: the field
-      # of that which counts.
+      # exporter: the SDK's exporter of one signal. response: the class of the backend's answer.
+      # rejected: the field of the answer with the number of rejected items.
       def self.of(exporter, response, rejected)
         Class.new(exporter) do
           include Verdict
@@ -152,13 +155,13 @@ module Probescope
                    COLLECTOR::Metrics::V1::ExportMetricsServiceResponse, "rejected_data_points")
       BY_SIGNAL = {"traces" => Spans, "logs" => Logs, "metrics" => Metrics}.freeze
 
-      # Seconds that a backend may ask to be left alone. It may be another one by then, at the same
-      # endpoint.
+      # The longest pause in seconds that a backend may request. By then another backend may serve
+      # the same endpoint.
       LONGEST_PAUSE = 300
 
       module_function
 
-      # Retry-After: seconds or a date.
+      # Parses Retry-After, which is a number of seconds or a date.
       def seconds(text)
         seconds = text.match?(/\A\d+\z/) ? text.to_i : Time.httpdate(text) - Time.now
         seconds.clamp(0, LONGEST_PAUSE)

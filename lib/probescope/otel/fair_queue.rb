@@ -2,20 +2,20 @@
 
 module Probescope
   module Otel
-    # What waits to be sent, each process's in a queue of its own: all of them get their turn, and
-    # when there is no room left, the process with most of it loses. Bundles (arrays) stay whole.
-    # Safe to be used by several threads.
+    # Data that wait to be sent, with a queue for each process. Processes take turns, and when the
+    # room is exhausted, the process with most data loses its oldest. Bundles (arrays) stay whole.
+    # Thread-safe.
     class FairQueue
-      # Items that found no room, so far.
+      # How many items were dropped for lack of room.
       attr_reader :dropped
 
-      # most: items. latest: of each process the last bundle alone waits. weigh: how many items a
-      # bundle is.
+      # most: the limit of items. latest: whether only the last bundle of each process is kept.
+      # weigh: returns how many items a bundle has.
       def initialize(most, latest: false, weigh: :size.to_proc)
         @most = most
         @latest = latest
         @weigh = weigh
-        @bundles = {} # by process, in the order of their turns
+        @bundles = {} # process => bundles, in the order of turns
         @sizes = Hash.new(0)
         @size = 0
         @dropped = 0
@@ -28,7 +28,7 @@ module Probescope
       def size = @lock.synchronize { @size }
       def empty? = size.zero?
       def weigh(bundle) = @weigh.call(bundle)
-      # Why items are dropped here.
+      # The reason for which items are dropped here.
       def reason = @latest ? "superseded" : "queue_full"
 
       def push(process, bundle)
@@ -43,8 +43,9 @@ module Probescope
         end
       end
 
-      # Bundles of together about `batch` items, one of each process in turn; waits up to `seconds`
-      # for that many, and returns what there is by then. One that is larger comes alone.
+      # Takes bundles of about `batch` items in total, one of each process in turn. Waits up to
+      # `seconds` until there are that many, then returns what it has. A bundle that is larger than
+      # `batch` comes alone.
       def take(batch, seconds)
         @lock.synchronize do
           wait(batch, seconds)
@@ -60,7 +61,7 @@ module Probescope
         end
       end
 
-      # Number of items that waited.
+      # Empties the queue. Returns how many items waited.
       def clear
         @lock.synchronize do
           @bundles.clear
@@ -69,7 +70,7 @@ module Probescope
         end
       end
 
-      # Nobody waits in #take any more.
+      # Wakes every thread that waits in #take; #take no longer waits.
       def close
         @lock.synchronize do
           @closed = true
@@ -93,7 +94,7 @@ module Probescope
 
       def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
-      # The next one of a process, which then is the last in turn.
+      # Takes the next bundle of a process, and moves the process to the end of the turns.
       def shift(process)
         bundles = @bundles.delete(process)
         bundle = bundles.shift

@@ -9,18 +9,18 @@ require_relative "../host/tool"
 
 module Probescope
   module Otel
-    # Where OpenTelemetry's gems are. Under sudo they may be installed for who called it. A gem is
-    # code, and so is the description of a gem: root loads none out of a user's home. What exports
-    # becomes that user before it loads them.
+    # Finds OpenTelemetry's gems. Under sudo, they may be installed for the user who called sudo. A
+    # gem and its gemspec are code, so root loads none from a user's home. The exporter becomes that
+    # user before it loads them.
     class InstalledGems
       NAMES = %w[opentelemetry-sdk opentelemetry-exporter-otlp opentelemetry-logs-sdk
                  opentelemetry-exporter-otlp-logs opentelemetry-metrics-sdk
                  opentelemetry-exporter-otlp-metrics].freeze
 
-      # Etc::Passwd of whose gems they are; nil for those of this very process.
+      # Etc::Passwd of the user whose gems are loaded; nil for the gems of this process.
       attr_reader :user
 
-      # Raises Error when they are nowhere.
+      # Raises Error when the gems are not found.
       def self.find
         missing = NAMES.reject do |gem|
           Gem.loaded_specs.key?(gem) || Gem::Specification.find_all_by_name(gem).any?
@@ -36,16 +36,16 @@ module Probescope
         raise Host::Error.new("#{user.name}'s gems are not loaded: #{weak}", "chmod -R go-w #{folder}")
       end
 
-      # Where RubyGems puts what a user installs: Gem.user_dir, by its version.
+      # The folders into which RubyGems installs for a user. Gem.user_dir differs by version.
       def self.of(user)
         homes = %w[.local/share/gem .gem]
         homes.map { |home| File.join(user.dir, home, Gem.ruby_engine, Gem.ruby_api_version) }
       end
 
-      # By the file's name alone: to read it is to run it.
+      # Checks only the name of the file, because reading a gemspec executes it.
       def self.gem_in?(folder, gem) = Dir.glob("#{folder}/specifications/#{gem}-[0-9]*.gemspec").any?
 
-      # Why others than that user could put a gem there, or nil.
+      # Why a user other than that one could put a gem there, or nil.
       def self.weakness(folder, user)
         places = Host::Tool.way(folder) + Dir.glob("#{folder}/{specifications,gems,gems/*,extensions}")
         places.each do |place|
@@ -71,7 +71,7 @@ module Probescope
         @folder = folder
       end
 
-      # To be called by who is that user already.
+      # The caller must already run as that user.
       def use
         if @folder
           Gem.paths = {"GEM_HOME" => @folder,

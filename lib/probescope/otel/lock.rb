@@ -4,11 +4,12 @@ require_relative "../host/links"
 
 module Probescope
   module Otel
-    # Says which processes have a bridge: by a lock on the byte of that number in one file, because
-    # there may be more processes than files can be open. It goes with whoever holds it.
+    # Marks the processes that have a bridge, by locks on single bytes of one file: byte N is for
+    # process N. There is one file for all, because a bridge cannot keep a file open for each
+    # process. The kernel releases the locks when the bridge ends.
     class Lock
       PATH = File.join(Host::Links::BASE, "bridges")
-      # fcntl(2) on an open file, and struct flock.
+      # fcntl(2) with a lock on an open file description, and the layout of struct flock.
       F_OFD_SETLK = 37
       WRITE, NONE = 1, 2
       FLOCK = "s2 x4 q2 l x4"
@@ -18,7 +19,7 @@ module Probescope
         @file = File.open(PATH, File::RDWR | File::CREAT | File::NOFOLLOW, 0o600)
       end
 
-      # False when another bridge has it.
+      # Returns false when another bridge has the lock.
       def take(pid)
         set(WRITE, pid)
         true

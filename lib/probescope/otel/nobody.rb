@@ -6,15 +6,15 @@ require_relative "../host/descriptors"
 
 module Probescope
   module Otel
-    # Gives up every privilege of this process, for good: it becomes nobody, or where it was not
-    # root and had capabilities keeps its user, and has no capability left. With another user's id a
-    # process keeps what is inheritable, and one that was never root keeps everything, so
-    # capabilities are given up by themselves.
+    # Drops every privilege of this process permanently. A root process becomes nobody. A process
+    # that was not root, but had capabilities, keeps its user. Neither keeps a capability.
+    # Capabilities are dropped explicitly: a change of the user leaves the inheritable ones, and a
+    # process that was never root does not change its user.
     module Nobody
       module_function
 
-      # keep: IOs that stay open beside stdout and stderr; others lead to what only the privileged
-      # may read. user: Etc::Passwd, for root.
+      # keep: IOs that stay open beside stdout and stderr. Other descriptors may refer to files that
+      # only the privileged user may read. user: Etc::Passwd, for root.
       def become(keep, user = Etc.getpwnam("nobody"))
         Host::Descriptors.keep(keep)
         $stdin.reopen(File::NULL)
@@ -24,10 +24,11 @@ module Probescope
         Host::Capabilities.no_new_privileges
       end
 
-      # A process may type into its controlling terminal (TIOCSTI), where root's shell reads it.
+      # A process can push input into its controlling terminal (TIOCSTI), where root's shell would
+      # read it.
       def leave_terminal
         Process.setsid
-      rescue Errno::EPERM # it leads a group, which its parent has made for it
+      rescue Errno::EPERM # it leads a process group that its parent made for it
         nil
       end
 

@@ -6,8 +6,8 @@ require_relative "../message"
 
 module Probescope
   module Otel
-    # The process context that an application has published (OTEP 4719), read from outside, in the
-    # child that reads foreign processes (Host::Reader).
+    # Reads the process context that an application has published (OTEP 4719). Runs in the child
+    # that reads foreign processes (Host::Reader).
     module ProcessContext
       MAPPING = %r{\A(\h+)-(?:\S+ +){5}(?:/memfd:OTEL_CTX|\[anon_shmem:OTEL_CTX\]|\[anon:OTEL_CTX\])}n
       SIGNATURE = "OTEL_CTX"
@@ -16,13 +16,13 @@ module Probescope
       HEADER_BYTES = 32
       MOST = 1 << 16
       TRIES = 5
-      # An application has one.
+      # An application has only one.
       MOST_MAPPINGS = 8
 
       module_function
 
-      # A ProcessContext whose Resource has those attributes that OpenTelemetry takes, encoded anew;
-      # or nil.
+      # Returns a newly encoded ProcessContext with the attributes that OpenTelemetry allows, or
+      # nil.
       def read(pid)
         File.open("/proc/#{pid}/mem", "rb") do |io|
           memory = Host::Memory.new(io)
@@ -44,7 +44,7 @@ module Probescope
         nil
       end
 
-      # Whole, or nil.
+      # Returns the complete payload, or nil.
       def payload(memory, address)
         TRIES.times do
           signature, version, size, published, from = memory.read(address, HEADER_BYTES).unpack(HEADER)

@@ -4,16 +4,16 @@ require_relative "lines"
 
 module Probescope
   module Otel
-    # The bpftrace program of a bridge, put together from what the probes' definition says. Nothing
-    # of a target enters it.
+    # The bpftrace program of a bridge, generated from the definitions of the probes. It contains no
+    # data of a traced process.
     class Program
-      # A probe of its own fires for calls of that many ns and more.
+      # For each of these thresholds, in ns, there is a probe.
       THRESHOLDS = {1_000_000 => :function__slow1ms, 10_000_000 => :function__slow10ms,
                     100_000_000 => :function__slow100ms}.freeze
       LONGEST = 1 << 62
 
-      # slow: ns. exceptions, metrics, messages: whether they are wanted. number: bpftrace's word
-      # for a process's number.
+      # slow: ns. exceptions, metrics, messages: whether they are sent. number: bpftrace's builtin
+      # for the number of a process.
       def initialize(slow:, exceptions:, metrics:, messages:, number: "pid")
         @slow = [slow, LONGEST].min
         @exceptions = exceptions
@@ -22,10 +22,11 @@ module Probescope
         @number = number
       end
 
-      # nil when no probe fires for so short calls.
+      # The highest of THRESHOLDS up to slow, or nil when slow is below all of them.
       def self.threshold(slow) = THRESHOLDS.keys.select { |least| least <= slow }.max
 
-      # Names of the probes that a process must have. An older library fires none for requests.
+      # Names of the probes that a process must have. request__done is left out, because an older
+      # library does not fire it.
       def probes = kinds.map { |_, _, probe| probe.to_s }.uniq - [Lines::REQUEST.probe.to_s]
 
       def text = "#{HEAD}#{blocks(*last)}#{(kinds - [last]).map { |each| blocks(*each) }.join}#{TAIL}"
@@ -53,7 +54,7 @@ module Probescope
           clear(@named);
         }
       TEXT
-      # Told one by one, and counted.
+      # Single events, which are counted.
       SINGLE = [Lines::SLOW, Lines::DETAIL, Lines::REQUEST].freeze
 
       def kinds
@@ -67,7 +68,7 @@ module Probescope
         end
       end
 
-      # What is attached last.
+      # The block that comes first in the text, which bpftrace attaches last.
       def last = ["D", Lines::SECOND, Lines::SECOND.probe]
 
       def blocks(mark, kind, probe)
@@ -82,7 +83,8 @@ module Probescope
         return unless probe == Lines::REQUEST.probe
 
         part = Lines::PARTS.key(kind)
-        # A "/*" would begin a comment.
+        # "1 ==" comes first, because a filter that begins with "*" makes "/*", which begins a
+        # comment.
         "1 == #{expression(probe, :own)}#{" && *(uint8*)#{expression(probe, part)} != 0" if part}"
       end
 
@@ -112,8 +114,8 @@ module Probescope
         TEXT
       end
 
-      # Counts the lines that the kernel may lose. bpftrace 0.17 wants to know what a map is before
-      # the map is read.
+      # Counts the lines for single events, some of which the kernel may lose. bpftrace 0.17 must
+      # see an assignment of a map before it sees a use.
       def told(kind)
         if [*SINGLE, Lines::SECOND].include?(kind)
           "  @told[#{@number}] += #{SINGLE.include?(kind) ? 1 : 0};\n"
@@ -124,7 +126,7 @@ module Probescope
 
       def bytes(field) = field == :traceparent ? Lines::TRACEPARENT_BYTES : Lines::NAME_BYTES
 
-      # What a field of a probe is in the program.
+      # The bpftrace expression for a field of a probe.
       def expression(probe, field)
         return "@told[#{@number}]" if field == :told
 

@@ -5,29 +5,31 @@ require "set"
 
 module Probescope
   module Otel
-    # Exceptions of one process on their way to the spans of the calls that they were raised in, or
-    # of the request: what shows traces need not take log records. Whether one is wanted is known at
-    # the end of its second; calls and requests wait for that.
+    # Keeps the exceptions of one process until they are added to the span of the call or request in
+    # which they were raised. The spans carry exceptions because a viewer of traces may not show log
+    # records. Whether an exception is sent is decided at the end of its second; calls and requests
+    # wait for that.
     class Raised
-      # Wanted ones that wait for their call, which may never come.
+      # The most exceptions that wait for their call, which may never come.
       MOST = 1024
 
       def initialize
-        @undecided = Set.new # of traceparents
-        @wanted = {} # [[Lines::DETAIL's event, the SDK's], ...] by traceparent, the oldest first
+        @undecided = Set.new # traceparents
+        @wanted = {} # traceparent => [[Lines::DETAIL's event, the SDK's], ...], the oldest first
         @size = 0
-        @calls = {} # calls that are not sent yet, by traceparent: {Lines::SLOW's event => true}
+        @calls = {} # traceparent => {Lines::SLOW's event => true}, calls that are not sent yet
       end
 
-      # call: Lines::SLOW's event, which #of will be asked of.
+      # call: the event of Lines::SLOW, which is later passed to #of in a tree.
       def expect(call)
         (@calls[call.text] ||= {}.compare_by_identity)[call] = true unless call.text.empty?
       end
 
-      # detail: Lines::DETAIL's. One without a span of the application around it is not kept.
+      # detail: the event of Lines::DETAIL. It is kept only if a span of the application is around
+      # it.
       def add(detail) = (@undecided << detail.text unless detail.text.empty?)
 
-      # wanted: [[detail, SDK's Event], ...] of all that were added so far.
+      # wanted: [[detail, SDK's Event], ...], those of the added exceptions that are sent.
       def decide(wanted)
         @undecided.clear
         wanted.each do |pair|
@@ -46,7 +48,8 @@ module Probescope
 
       def undecided_in?(traceparent) = @undecided.include?(traceparent)
 
-      # {node => [SDK's Event, ...]} of a tree, each below the innermost call that it was raised in.
+      # {node => [SDK's Event, ...]} of a tree. An exception belongs to the innermost call in which
+      # it was raised.
       def of(tree)
         found = {}.compare_by_identity
         calls = tree.to_enum(:each).map { |node,| node }.group_by { |node| node.event.text }
@@ -55,8 +58,8 @@ module Probescope
         found
       end
 
-      # [SDK's Event, ...] of the request with that traceparent: those that no call is around which
-      # is still to be sent.
+      # [SDK's Event, ...] of the request with that traceparent: the exceptions that were not raised
+      # in a call which is still to be sent.
       def of_request(text)
         found = []
         take(text) do |detail, event|
@@ -80,7 +83,7 @@ module Probescope
         end
       end
 
-      # Out of the wanted ones, those that the block has a place for.
+      # Removes the exceptions for which the block returns true.
       def take(text, &block)
         all = @wanted[text] or return
         left = all.reject(&block)

@@ -5,41 +5,41 @@ require_relative "lines"
 
 module Probescope
   module Otel
-    # Requests of one process on their way to spans. A request waits for what was raised in it:
-    # lines come of one buffer for each CPU, and whether an exception is wanted is known at the end
-    # of its second.
+    # Keeps the requests of one process until they become spans. A request waits for the exceptions
+    # that were raised in it: their lines may come later, because bpftrace reads one buffer for each
+    # CPU, and whether an exception is sent is decided at the end of its second.
     class Requests
-      # Seconds: for lines that are read after it, and at most.
+      # Seconds that a request waits: GRACE for lines that are read later, PATIENCE at most.
       GRACE = 1.0
       PATIENCE = 5.0
-      # More than these do not wait.
+      # The most requests that wait.
       MOST = 4096
-      # Requests that a line has come of, and not the one that ends them.
+      # The most requests with some parts whose last line has not come yet.
       UNDER_WAY = 64
       PARTS = Lines::PARTS.to_h { |name, kind| [kind.event, name] }.freeze
       EVENTS = [*PARTS.keys, Lines::WORDS.event].freeze
 
       One = Struct.new(:event, :parts, :since)
 
-      # raised: a Raised, or nil. The block takes requests that are ready: the event, {part =>
-      # text}, the SDK's Events.
+      # raised: a Raised, or nil. The block takes each request that is ready: the event, {part =>
+      # text}, and the SDK's Events.
       def initialize(raised, &block)
         @raised = raised
         @ready = block
-        @parts = {} # by span id
-        @waiting = {} # One by span id, the oldest first
+        @parts = {} # span id => texts
+        @waiting = {} # span id => One, the oldest first
       end
 
       def size = @waiting.size
 
-      # event: one of EVENTS. The request's own follows, or has come just before.
+      # event: one of EVENTS. The event of the request itself follows, or came just before.
       def part(event)
         one = @waiting[event.span_id]
         @parts.shift if !one && @parts.size >= UNDER_WAY
         (one ? one.parts : @parts[event.span_id] ||= {}).update(texts(event))
       end
 
-      # event: Lines::REQUEST's. now: seconds.
+      # event: the event of Lines::REQUEST. now: seconds.
       def add(event, now)
         @waiting[event.span_id] = One.new(event, @parts.delete(event.span_id) || {}, now)
         let_go(@waiting.first.last) while @waiting.size > MOST
@@ -51,7 +51,7 @@ module Probescope
         end
       end
 
-      # Nothing more will come.
+      # Releases all requests, because no more events will come.
       def finish = (let_go(@waiting.first.last) while @waiting.any?)
 
       private

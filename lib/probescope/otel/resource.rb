@@ -6,29 +6,29 @@ require_relative "../host/text"
 
 module Probescope
   module Otel
-    # The Resource of a traced process: what the kernel says of it, and what it says of itself. A
-    # process may be hostile: what it claims about things that the kernel knows has names of its
-    # own, and no claim is longer than a backend takes.
+    # The Resource of a traced process: attributes from the kernel, and attributes that the process
+    # claims. A process may be hostile. Claims about facts that the kernel knows get names of their
+    # own, and claims are limited to what a backend accepts.
     module Resource
       NAME = "service.name"
-      # What the kernel knows, or the bridge.
+      # Attributes that come from the kernel or the bridge.
       KNOWN = /\A(process\.|host\.|container\.id\z|k8s\.pod\.uid\z|probescope\.)/
       CLAIMED = "probescope.claimed."
-      # Of claims: attributes, characters of a key and of a value, elements of a list.
+      # Limits of claims: MOST attributes, KEY and VALUE characters, LIST elements.
       MOST = 128
       KEY = 255
       VALUE = 4096
       LIST = 128
       SCALARS = %i[string_value bool_value int_value double_value].freeze
-      # Field 1 of the message ProcessContext, a Resource.
+      # The tag of field 1 of the message ProcessContext, a Resource.
       RESOURCE = (1 << 3) | 2
-      # Bytes of a number at most.
+      # The most bytes of a varint.
       VARINT = 10
 
       module_function
 
-      # message: Resources.of, as JSON. service_name: what the user wants it to be, or nil.
-      # defaults: what the user says of all processes. Nothing is made up: no instance id.
+      # message: Resources.of, parsed from JSON. service_name: the user's choice, or nil. defaults:
+      # the user's attributes for all processes. Nothing is made up, such as an instance id.
       def of(message, service_name, defaults = {})
         seen = message[:attributes].transform_keys(&:to_s).transform_values { |value| clean(value) }
         own, about = claims(message).partition { |key, _| !key.match?(KNOWN) }.map(&:to_h)
@@ -37,8 +37,8 @@ module Probescope
         OpenTelemetry::SDK::Resources::Resource.create(defaults.merge(own, other, seen, NAME => clean(name)))
       end
 
-      # {key => value} of what the process says of itself; what it publishes while it runs goes
-      # before what it was started with.
+      # {key => value} of the process's claims. What it publishes at run time takes precedence over
+      # what it was started with.
       def claims(message)
         started = {NAME => message[:service_name]}.compact
         said = (message[:claims] || {}).transform_keys(&:to_s)
@@ -54,7 +54,7 @@ module Probescope
         end
       end
 
-      # {name => value} of the process context, {} where there is none or where it makes no sense.
+      # {name => value} of the process context; {} without a valid one.
       def published(digits)
         return {} if digits.nil?
 
@@ -64,7 +64,7 @@ module Probescope
         {}
       end
 
-      # The encoded Resource of an encoded ProcessContext; fields of length only.
+      # The encoded Resource in an encoded ProcessContext. Only fields with a length are expected.
       def resource(bytes)
         rest = bytes
         until rest.empty?
@@ -85,7 +85,7 @@ module Probescope
          bytes.byteslice(size..) || ""]
       end
 
-      # Scalars, and lists of scalars of one kind, which is all that an attribute can be.
+      # Returns scalars, and lists of scalars of one kind; nothing else can be an attribute.
       def value(any)
         case any&.value
         when nil, :kvlist_value, :bytes_value then nil

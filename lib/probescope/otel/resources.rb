@@ -4,24 +4,24 @@ require_relative "process_context"
 
 module Probescope
   module Otel
-    # What the attributes of one process's Resource are. Runs with privilege, and reads of its
-    # environment two variables only.
+    # Collects the attributes for the Resource of a process. Runs with privilege, and keeps only two
+    # variables of the process's environment.
     module Resources
       VARIABLES = %w[OTEL_SERVICE_NAME OTEL_RESOURCE_ATTRIBUTES].freeze
       CONTAINER = /\h{64}/
       UID = /\h{8}[-_]\h{4}[-_]\h{4}[-_]\h{4}[-_]\h{12}/
       POD = /pod(#{UID})/
-      # The kubelet mounts a file of the pod's on each container's /etc/hosts.
+      # The kubelet mounts a file of the pod on /etc/hosts of each container.
       HOSTS = %r{/pods/(#{UID})/etc-hosts /etc/hosts }
       CGROUPS = "/sys/fs/cgroup"
       RUNTIMES = {"ruby" => "ruby", "python" => "cpython"}.freeze
 
       module_function
 
-      # {attributes:, claims:, service_name:, executable:, published:}. attributes: what the kernel
-      # says of a process, and of its runtime the library. The rest is what the process says of
-      # itself: its OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME, and the process context that it
-      # has published, as hexadecimal digits, or nil. snapshot: Host::Info#snapshot.
+      # Returns {attributes:, claims:, service_name:, executable:, published:}. attributes: what the
+      # kernel reports about the process, and what the library reports about the runtime. The rest
+      # is claimed by the process: OTEL_RESOURCE_ATTRIBUTES, OTEL_SERVICE_NAME, and its published
+      # process context in hexadecimal digits, or nil. snapshot: Host::Info#snapshot.
       def of(pid, snapshot)
         environment = environment(pid)
         groups, claimed = groups(pid)
@@ -35,22 +35,22 @@ module Probescope
         {attributes: {"process.pid" => pid}, claims: {}, service_name: nil, executable: nil, published: nil}
       end
 
-      # In the innermost PID namespace, as the process itself knows it.
+      # The pid in the innermost PID namespace, which the process itself sees.
       def own_number(pid) = File.read("/proc/#{pid}/status")[/^NSpid:.*?(\d+)$/, 1]&.to_i || pid
 
-      # This machine's name, where the process has no other one of its own.
+      # This machine's name, unless the process has a host name of its own.
       def host(pid)
         shared?(pid, "uts") ? {"host.name" => text(File.read("/proc/sys/kernel/hostname").chomp)} : {}
       end
 
-      # Whoever made a user namespace mounts there what he likes.
+      # The owner of another user namespace can mount anything there.
       def mounts(pid) = shared?(pid, "user") ? File.binread("/proc/#{pid}/mountinfo") : ""
 
       def shared?(pid, namespace)
         %W[#{pid} self].map { |one| File.readlink("/proc/#{one}/ns/#{namespace}") }.uniq.one?
       end
 
-      # What OpenTelemetry's environment of the bridge says, for all processes.
+      # The attributes for all processes from the bridge's own environment.
       def own(environment = ENV)
         name = environment["OTEL_SERVICE_NAME"].to_s.strip
         {**parse(environment["OTEL_RESOURCE_ATTRIBUTES"]),
@@ -64,7 +64,7 @@ module Probescope
         end.to_h
       end
 
-      # "key=value,key=value", percent-encoded.
+      # Parses "key=value,key=value", percent-encoded.
       def parse(attributes)
         attributes.to_s.split(",").filter_map do |pair|
           key, value = pair.split("=", 2).map(&:strip)
@@ -81,9 +81,9 @@ module Probescope
         {"process.runtime.name" => RUNTIMES.fetch(name, name), "process.runtime.version" => version}
       end
 
-      # [names of its cgroups that root gave, those below which another user gave], a line for each
-      # hierarchy: systemd hands a part of the tree to each user, who may name a cgroup there as a
-      # container of somebody else is named.
+      # Returns [the cgroup path whose names root chose, the rest of the path], with a line for each
+      # hierarchy. systemd delegates a subtree to each user, who may give a cgroup in it the name of
+      # somebody else's container.
       def groups(pid, root = CGROUPS)
         parts = File.binread("/proc/#{pid}/cgroup").lines.map do |line|
           _, controllers, path = line.chomp.split(":", 3)
@@ -92,13 +92,14 @@ module Probescope
         parts.transpose.map { |paths| paths.join("\n") }
       end
 
-      # Where a hierarchy is mounted, perhaps.
+      # The folders where the hierarchy may be mounted.
       def folders(controllers, root)
         controllers.empty? ? [root, "#{root}/unified"] : ["#{root}/#{controllers.delete_prefix("name=")}"]
       end
 
-      # [the beginning of the path whose names root gave, the rest]: who owns a folder names what is
-      # in it. In a cgroup namespace the folders are not to be seen, and all of it is root's.
+      # Returns [the beginning of the path whose names root chose, the rest]. The owner of a folder
+      # names what is in it. In a cgroup namespace the folders cannot be seen, and the whole path
+      # counts as root's.
       def of_root(folders, path)
         names = path.split("/").drop(1)
         folder = folders.find { |one| names.any? && File.directory?("#{one}/#{names.first}") }
@@ -111,9 +112,9 @@ module Probescope
         [path, ""]
       end
 
-      # groups and mounts: the process's /proc/PID/cgroup and mountinfo. Where containers are nested
-      # the innermost one counts. From a cgroup namespace of its own a bridge does not see the names
-      # above both, such as that of a pod which it shares.
+      # groups and mounts: the process's /proc/PID/cgroup and mountinfo. The innermost of nested
+      # containers counts. A bridge in a cgroup namespace does not see names above that namespace,
+      # such as the name of a pod that it shares.
       def container(groups, mounts)
         pod = groups.scan(POD).flatten.last || mounts[HOSTS, 1]
         {"container.id" => groups.scan(CONTAINER).last, "k8s.pod.uid" => pod&.tr("_", "-")}.compact

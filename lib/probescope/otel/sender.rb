@@ -2,18 +2,19 @@
 
 module Probescope
   module Otel
-    # A thread that takes one signal's data out of its queue and hands them to an exporter, again
-    # and again while the backend may yet take them.
+    # A thread that takes one signal's data out of its queue, and exports them. It retries while the
+    # backend may still accept them.
     class Sender
-      # Seconds between two tries: doubled each time, and by chance up to as much less.
+      # Seconds between two tries. The pause doubles each time, and a random part of up to half is
+      # subtracted.
       FIRST_PAUSE = 0.5
       LONGEST_PAUSE = 30
-      # How a server that speaks gRPC only answers, which others may do too.
+      # Errors that a server which speaks only gRPC causes, among other causes.
       GRPC = %w[Errno::ECONNRESET EOFError Net::HTTPBadResponse].freeze
       attr_reader :exported, :dropped, :failing
 
-      # pause: seconds that data may wait for company. timeout: seconds for one request. say: takes
-      # a line for the log.
+      # pause: seconds that data may wait for a full batch. timeout: seconds for one request. say:
+      # takes a line for the log.
       def initialize(name, queue, exporter, batch:, pause:, timeout:, say: ->(_) {})
         @name = name
         @queue = queue
@@ -29,10 +30,10 @@ module Probescope
         @thread = Thread.new { run }
       end
 
-      # Items that are not sent yet, with those that are on their way.
+      # Items that are not sent yet, including those in the current request.
       def waiting = @queue.size + @queue.weigh(@current || [])
 
-      # Sends what there is, within so many seconds. What is left then is counted as dropped.
+      # Sends what is left, within so many seconds. The remainder is then counted as dropped.
       def finish(seconds)
         @deadline = now + seconds
         @queue.close
@@ -47,8 +48,8 @@ module Probescope
 
       def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
-      # Who ends this thread does so where it sends or waits: else what was taken and not counted
-      # yet would be in no figure.
+      # The thread may be killed only where it sends or waits. Elsewhere, items that are taken but
+      # not counted yet would be missing in every figure.
       def run
         Thread.handle_interrupt(Object => :never) do
           until @queue.closed? && @queue.empty?
@@ -123,7 +124,7 @@ module Probescope
         limit = now + seconds
         limit = [limit, @deadline].min if @deadline
         @lock.synchronize do
-          # Woken at the end, when there is no time to wait.
+          # #finish wakes the thread, which then does not wait longer.
           stoppable { @wake.wait(@lock, limit - now) } while now < limit && !(@deadline && limit > @deadline)
         end
       end

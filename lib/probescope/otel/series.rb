@@ -5,21 +5,22 @@ require "opentelemetry-metrics-sdk"
 
 module Probescope
   module Otel
-    # The metrics of one Resource, added up since the beginning.
+    # The metrics of one Resource, cumulative since the beginning.
     class Series
-      # OpenTelemetry's own limit of attribute sets for one metric; the rest is in one that says so.
+      # OpenTelemetry's limit of attribute sets for one metric. Further values are added up under
+      # OVERFLOW.
       MOST = 2000
       OVERFLOW = {"otel.metric.overflow" => true}.freeze
       POINT = OpenTelemetry::SDK::Metrics::Aggregation::NumberDataPoint
       DATA = OpenTelemetry::SDK::Metrics::State::MetricData
 
-      # What tells processes of one service apart: Prometheus keeps figures by service and instance
-      # alone, and forked workers say that they are the instance that their parent is. Not a name of
-      # the Resource's: other backends put those beside it, and take none twice.
+      # Attribute that tells processes of one service apart. Prometheus identifies figures only by
+      # service and instance, and forked workers report their parent's instance. It is no attribute
+      # of the Resource, because other backends copy those onto the figures, and refuse duplicates.
       PROCESS = "probescope.process"
 
-      # unit: of UCUM. kind: :counter, :up_down_counter, or :gauge, of which the largest of an
-      # interval counts.
+      # unit: a UCUM unit. kind: :counter, :up_down_counter, or :gauge. A gauge keeps the largest
+      # value of an interval.
       Metric = Struct.new(:name, :unit, :description, :kind)
 
       def initialize(resource, scope)
@@ -37,10 +38,10 @@ module Probescope
         points[attributes] = metric.kind == :gauge ? [before, value].max : before + value
       end
 
-      # value: all of it since the beginning, or of now.
+      # value: the total since the beginning, or the current value.
       def set(metric, attributes, value) = (@points[metric] ||= {})[attributes] = value
 
-      # Array of the SDK's MetricData as of now. Gauges begin anew.
+      # Returns an Array of the SDK's MetricData, as of now. Gauges are reset.
       def collect
         time = nanoseconds(Time.now)
         @points.map { |metric, points| data(metric, points, time) }
@@ -49,7 +50,7 @@ module Probescope
 
       private
 
-      # "4711", or "1@" and how containers are called for short.
+      # "4711", or "1@" and the container's short id.
       def identity(resource)
         {PROCESS => [resource["process.pid"], resource["container.id"]&.slice(0, 12)].compact.join("@")}
       end

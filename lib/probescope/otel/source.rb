@@ -14,17 +14,17 @@ require_relative "spans"
 
 module Probescope
   module Otel
-    # One traced process in the exporter: takes its lines, and hands out spans, log records and
-    # metrics.
+    # One traced process in the exporter: takes its lines, and emits spans, log records and metrics.
     class Source
-      # Addresses whose names are known, and of all processes together.
+      # The most addresses with known names: of one process, and of all processes together.
       NAMES = 65_536
       ALL_NAMES = 1 << 21
-      # Calls that are not sent yet, of all processes together; see Assembly::MOST.
+      # The most calls that are not sent yet, over all processes; see Assembly::MOST.
       ALL_CALLS = 1 << 17
-      # Details that wait for the end of their second, which tells whether they are costly.
+      # The most exceptions that wait for the end of their second, when it is known whether they are
+      # costly.
       DETAILS = 1024
-      # Seconds that something waits for a name that the kernel lost.
+      # Seconds that a tree waits for a name that the kernel lost.
       PATIENCE = (2 * Lines::RENAME) + 1
 
       METRICS = {
@@ -51,19 +51,20 @@ module Probescope
                                         "Unix time when PROBESCOPE_MAX_OVERHEAD took the probe out", :gauge)
       }.freeze
 
-      # "logs" asks for log records alone.
+      # The value "logs" selects log records only.
       EXCEPTIONS = "OTEL_SEMCONV_EXCEPTION_SIGNAL_OPT_IN"
       RECORD = OpenTelemetry::SDK::Logs::LogRecordData
       EVENT = OpenTelemetry::SDK::Trace::Event
       WARN = 13
 
-      # Of single events: exceptions that the process kept to itself, calls whose name was lost,
-      # exceptions that are not costly. Rows: what the process had no room for.
+      # suppressed: exceptions that the process counted only. unnamed: calls whose name was lost.
+      # not_costly: exceptions that are not costly. rows_dropped: rows for which the process had no
+      # room.
       attr_reader :suppressed, :unnamed, :not_costly, :rows_dropped, :spans, :assembly
 
       # resource: the SDK's. exceptions: "costly", "all" or "none". spans, logs: procs that take
-      # arrays. limits: whether the process tells which functions it has taken out; an older library
-      # does not.
+      # arrays. limits: whether the process reports which functions it has taken out; an older
+      # library does not.
       def initialize(pid, resource, scope, exceptions:, metrics:, offset:, spans:, logs:, say:, limits: false)
         @pid = pid
         @limits = limits
@@ -82,7 +83,7 @@ module Probescope
         @assembly = Assembly.new { |tree| release(tree) }
         @costly = Costly.new
         @details = []
-        # Nobody asks for them twice.
+        # With "logs", exceptions are sent only as log records.
         @raised = Raised.new unless ENV[EXCEPTIONS] == "logs"
         @requests = Requests.new(@raised) { |event, parts, raised| send_request(event, parts, raised) }
         @unready = []
@@ -90,13 +91,13 @@ module Probescope
         @lost = @missing = @suppressed = @unnamed = @not_costly = @rows_dropped = @received = @calls = 0
       end
 
-      # How many processes share the room that there is.
+      # How many processes share the total room.
       def processes=(number)
         @assembly.most = (ALL_CALLS / number).clamp(1, Assembly::MOST)
         @room_for_names = (ALL_NAMES / number).clamp(1, NAMES)
       end
 
-      # Equal names of several processes are one string.
+      # Equal names of several processes share one String.
       def name(address, text)
         @names.shift while @names.size >= @room_for_names
         @names[address] = text.empty? ? nil : -Host::Text.clean(text)
@@ -124,29 +125,28 @@ module Probescope
         @requests.expire(now)
       end
 
-      # Single events that were printed in the kernel and did not come here, of every bpftrace so
-      # far.
+      # Single events that were printed in the kernel and not received, over every bpftrace so far.
       def lost = @lost + @missing
 
-      # What PROBESCOPE_MAX_OVERHEAD has taken out. probes: {name => ns of CLOCK_MONOTONIC}.
-      # functions: why some are not counted, or nil.
+      # Records what PROBESCOPE_MAX_OVERHEAD has taken out. probes: {name => ns of CLOCK_MONOTONIC}.
+      # functions: why some functions are not counted, or nil.
       def limited(probes, functions)
         @probes_until = probes.to_h { |name, ns| [{"probescope.probe" => name.to_s}, unix(ns)] }
         @spans.incomplete = functions
       end
 
-      # Array of the SDK's MetricData as of now.
+      # Returns an Array of the SDK's MetricData, as of now.
       def figures
         @probes_until.each { |attributes, time| @series.add(METRICS[:probe_until], attributes, time) }
         @series.collect
       end
 
-      # bpftrace begins, and counts from 0.
+      # A new bpftrace has started, and counts its lines from 0.
       def traced = @first_told = 0
 
-      # bpftrace has ended, and all of it is read that will be. number: of the lines that it has
-      # printed for single events; nil where it did not come to say so: then those until its last
-      # second are known.
+      # bpftrace has ended, and all of its output is read. number: how many lines for single events
+      # it has printed. nil when bpftrace was killed before it could report that; then the number as
+      # of its last second is used.
       def settle(number)
         missed(number || @told)
         @lost += @missing
@@ -154,13 +154,13 @@ module Probescope
         @told = @first_told = nil
       end
 
-      # Sites of exceptions that found no room among the costly ones.
+      # Raise sites for which Costly had no room.
       def sites_left_out = @costly.left_out
 
-      # Calls, requests and exceptions that will yet be sent.
+      # Calls, requests and exceptions that are not sent yet.
       def waiting = @calls + @requests.size + @details.size
 
-      # Nothing more will come.
+      # Emits everything, because no more lines will come.
       def finish
         emit_details
         @assembly.finish
@@ -226,7 +226,7 @@ module Probescope
         emit_details if @details.size >= DETAILS
       end
 
-      # It follows on its exception.
+      # A message follows the exception that it belongs to.
       def message(event)
         found = @details.reverse_each.find { |detail, _| detail.thread_id == event.thread_id }
         found[1] = Host::Text.clean(event.text) if found
@@ -247,7 +247,7 @@ module Probescope
         {"code.function.name" => @names[event.function], **line(event)}
       end
 
-      # Where code has no file it has no line either.
+      # Code without a file has no line either.
       def line(event)
         {"code.file.path" => @names[event.path], "code.line.number" => (event.line if event.line.positive?)}
       end
@@ -258,7 +258,7 @@ module Probescope
         attributes = place(event).compact
         if @limits && event.out.positive?
           @series.add(METRICS[:function_until], attributes, unix(event.out))
-          return if event.calls.zero? # out before: what it did is not known
+          return if event.calls.zero? # taken out before this second: its figures are not known
         end
         @series.add(METRICS[:calls], attributes, event.calls)
         @series.add(METRICS[:time], attributes, event.elapsed / 1e9)
@@ -278,8 +278,8 @@ module Probescope
         @series.add(METRICS[:pauses], attributes, event.elapsed / 1e9)
       end
 
-      # What was told before this, and is not here, is lost: bpftrace counts more slowly than it
-      # tells.
+      # A line that was printed before the previous second, and has not come yet, is lost.
+      # bpftrace's count lags behind its lines, so the count of the previous second is used.
       def second(event)
         @first_told ||= event.told - @received
         missed(@told)
@@ -290,7 +290,7 @@ module Probescope
         @costly.tick
       end
 
-      # Of so many lines.
+      # Updates how many of the first `number` lines are missing.
       def missed(number)
         @missing = [@missing, number - @first_told - @received].max if number && @first_told
       end
@@ -321,7 +321,7 @@ module Probescope
       def record(event, attributes)
         context = TraceParent.parse(event.text)
         time = @offset.call + event.at
-        # Up to its version 0.4 the SDK's record has no place for the name of an event.
+        # The SDK's record up to version 0.4 has no field for the name of an event.
         attributes = {**attributes, "event.name" => "exception"} unless RECORD.members.include?(:event_name)
         fields = {timestamp: time, observed_timestamp: time, severity_text: "WARN", severity_number: WARN,
                   event_name: "exception", attributes: attributes, trace_id: context&.trace_id,

@@ -6,26 +6,26 @@ require_relative "trace_parent"
 
 module Probescope
   module Otel
-    # Makes the SDK's SpanData of trees of slow calls (Assembly). No span has a parent that is not
-    # in the same tree, or that is not the application's own.
+    # Makes the SDK's SpanData from trees of slow calls (Assembly). The parent of a span is always a
+    # span of the same tree, or a span of the application.
     class Spans
       DATA = OpenTelemetry::SDK::Trace::SpanData
       STATUS = OpenTelemetry::Trace::Status
       SAMPLED = OpenTelemetry::Trace::TraceFlags::SAMPLED
       NO_PARENT = OpenTelemetry::Trace::INVALID_SPAN_ID
       RAISED = 1
-      # In ns: what two clocks may differ by, and what a busy machine may take from the end of a
-      # call to its event.
+      # In ns. SKEW: the largest difference between two clocks. DELAY: the longest time between the
+      # end of a call and its event, on a busy machine.
       SKEW = 1_000_000
       DELAY = 100_000_000
       OUTCOMES = %w[returned raised suspended].freeze
       INCOMPLETE = "probescope.incomplete"
 
-      # Calls within traces that the application does not sample.
+      # How many calls were in traces that the application does not sample.
       attr_reader :unsampled
-      # Traces that begin with a call, because no span of the application was around it.
+      # How many traces begin with a call, because no span of the application was around it.
       attr_reader :roots
-      # Why calls are missing among the spans that are made from now on; nil: none are.
+      # Why calls are missing among the spans from now on; nil when none are missing.
       attr_writer :incomplete
 
       # resource: OpenTelemetry::SDK::Resources::Resource. scope: InstrumentationScope.
@@ -35,8 +35,8 @@ module Probescope
         @unsampled = @roots = 0
       end
 
-      # Array of SpanData, callers first. names: what an address stands for. start: ns of the day's
-      # clock when bpftrace's was 0. events: the SDK's by node (Raised#of).
+      # Returns an Array of SpanData, callers first. names: {address => name}. start: ns of the time
+      # of day at which bpftrace's clock was 0. events: the SDK's events by node (Raised#of).
       def of(tree, names, start, events = {})
         made = {}.compare_by_identity
         delays = delays(tree)
@@ -55,8 +55,8 @@ module Probescope
       OTHER = "_OTHER"
       JOB = "JOB"
 
-      # The span of a request, or nil where its trace is not sampled. event: Lines::REQUEST's.
-      # parts: {method: text, ...}. events: the SDK's.
+      # The span of a request, or nil where its trace is not sampled. event: the event of
+      # Lines::REQUEST. parts: {method: text, ...}. events: the SDK's.
       def request(event, parts, start, events = nil)
         own = TraceParent.parse(event.text)
         return (@unsampled += 1) && nil unless own&.sampled
@@ -93,8 +93,8 @@ module Probescope
           "error.type" => (event.status.to_s if failed?(event))}]
       end
 
-      # https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/, which has no word
-      # for what the work is called.
+      # https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/, which has no
+      # attribute for the name of a job.
       def job(event, parts)
         [:consumer, "process #{parts[:path]}",
          {"messaging.operation.type" => "process", "messaging.operation.name" => "process",
@@ -103,8 +103,8 @@ module Probescope
           "error.type" => (OTHER if failed?(event))}]
       end
 
-      # How late the events of calls were at least, by node: a call began no later than those that
-      # it made.
+      # The shortest possible delay of each call's event, by node: a call began no later than its
+      # callees.
       def delays(tree)
         delays = Hash.new(0).compare_by_identity
         tree.to_enum(:each).reverse_each do |node, caller|
@@ -137,8 +137,8 @@ module Probescope
              parent_span_is_remote: !inside && !own.nil?)
       end
 
-      # A call's length is taken by one clock and its end by another, later: what is out of its
-      # caller by so little is within it.
+      # The duration of a call comes from one clock, and its end from another, later. A call that
+      # exceeds its caller by no more than SKEW is trimmed to fit.
       def within(caller, began, ended)
         return [began, ended] if caller.nil?
 
@@ -152,14 +152,14 @@ module Probescope
         [SecureRandom.bytes(16), NO_PARENT]
       end
 
-      # Its members differ by version.
+      # The members of SpanData differ by version.
       def span(**fields) = DATA.new(*DATA.members.map { |member| fields[member] })
 
       def attributes(event, names)
         found = {"code.function.name" => names[event.function], "code.file.path" => names[event.path],
                  "code.line.number" => event.line, "thread.id" => event.thread_id,
                  "probescope.self_time" => event.self / 1e9, INCOMPLETE => @incomplete}
-        # Which one, the probe does not say.
+        # The probe does not report which exception left the call.
         found["error.type"] = "_OTHER" if event.outcome == RAISED
         found.compact
       end

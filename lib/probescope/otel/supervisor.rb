@@ -11,36 +11,38 @@ require_relative "watch"
 
 module Probescope
   module Otel
-    # The privileged half of the bridge: finds processes, keeps one bpftrace on them, and hands what
-    # it prints to the exporter, which it starts, through one pipe. It reads nothing of what it
-    # hands on.
+    # The privileged half of the bridge. It finds processes, runs one bpftrace on them, starts the
+    # exporter, and passes bpftrace's output to the exporter through a pipe. It does not parse that
+    # output.
     class Supervisor
-      FOLLOW = 0.5 # seconds between two looks for processes
+      FOLLOW = 0.5 # seconds between two searches for processes
       POLL = 0.1
-      # Seconds before bpftrace or the exporter is started again: doubled each time that it does not
-      # live for as long.
+      # Seconds before bpftrace or the exporter is restarted. The pause doubles each time that the
+      # program runs for less than LONGEST_PAUSE.
       FIRST_PAUSE = 1
       LONGEST_PAUSE = 30
       INT_AGAIN = 0.5
-      HIDDEN_LIMIT = 2.0 # the kernel does not tell where bpftrace waits
-      # What the exporter has not read yet. More is dropped, and counted.
+      HIDDEN_LIMIT = 2.0 # seconds, where the kernel hides bpftrace's wait
+      # Bytes that the exporter has not read yet. Further lines are dropped, and counted.
       ROOM = 8 << 20
-      # What is said once; processes that come and go have new numbers, and each may be refused.
+      # The most different messages in the log. Without a limit, a stream of new processes, each of
+      # which is refused, would fill the log.
       SAID = 4096
-      # A line of bpftrace's that is a single call or exception.
+      # Matches a line of bpftrace that is a single call, exception or request.
       EVENT = /"data": ?"[SXR] /
       OWN = "{\"is\""
-      # Seconds for all of the end; for bpftrace's part of it; and what the exporter has at least.
+      # LAST: seconds for the whole shutdown. LEAVE: seconds for bpftrace. FLUSH: the least seconds
+      # for the exporter.
       LAST = 4.8
       LEAVE = 2.5
       FLUSH = 1.5
-      # For the exporter to end when it has given up.
+      # Seconds for the exporter to exit after it has given up.
       SPARE = 0.3
-      # Processes whose own limits are read in one look.
+      # The most processes whose own limits are read in one turn.
       LOOKS = 50
 
-      # order: Order. program: its text. exporter: starts one, with the end of a pipe to read, and
-      # returns its pid. say: takes a line for the log.
+      # order: Order. program: its text. exporter: a function that starts an exporter, with the read
+      # end of a pipe, and returns its pid. say: takes a line for the log.
       def initialize(order, program, probes, exporter, say)
         @order = order
         @text = program
@@ -49,7 +51,7 @@ module Probescope
         @say = say
         @known = {}
         @proven = [] # identities of libraries to which a bpftrace was attached
-        @limited = {} # by pid: Participant#limited
+        @limited = {} # pid => Participant#limited
         @said = Set.new
         @apart = [] # ids of library files, see #link_apart?
         @status = 0
@@ -58,8 +60,8 @@ module Probescope
         @pause = FIRST_PAUSE
       end
 
-      # Until it is stopped, or until the processes have ended that were asked for by number.
-      # Returns the exit status.
+      # Runs until #stop, or until the processes from the command line have ended. Returns the exit
+      # status.
       def run
         @links = Host::Links.new
         @lock = Lock.new
@@ -84,7 +86,7 @@ module Probescope
         return if @said.size > SAID || !@said.add?(text)
 
         if @said.size > SAID
-          text = "more was said than anybody reads: no process that cannot be traced is named from now on"
+          text = "too many messages: processes that cannot be traced are not named from now on"
         end
         @say.call(text)
       end
@@ -102,7 +104,8 @@ module Probescope
 
       def follow
         @followed = now
-        # Of processes that come and go there is more to tell than the exporter reads.
+        # With very many short-lived processes, their messages would outgrow what the exporter
+        # reads.
         return if @pending_bytes > 2 * ROOM
 
         found = @watch.look.to_h { |one| [one.pid, one] }
@@ -115,7 +118,7 @@ module Probescope
         trace if @known.any? && (@tracer.nil? || uncovered?)
       end
 
-      # Two bridges on one process would send everything twice.
+      # With two bridges on one process, everything would be sent twice.
       def meet(one)
         unless @lock.take(one.pid)
           return refuse("process #{one.pid} has another bridge already, and is left to it")
@@ -125,14 +128,14 @@ module Probescope
         tell_target(one)
       end
 
-      # Some of the processes, and the next ones the next time.
+      # Reads the limits of some processes in each turn, in rotation.
       def look_at_limits
         @to_look_at = @known.keys if @to_look_at.to_a.empty?
         @to_look_at.shift(LOOKS).each { |pid| @known[pid]&.then { |one| look_at_limit(one) } }
       end
 
-      # A process takes hooks out by itself (PROBESCOPE_MAX_OVERHEAD), and puts them in again when
-      # nobody has listened for a while.
+      # A process removes hooks by itself (PROBESCOPE_MAX_OVERHEAD), and installs them again after a
+      # time without tracers.
       def look_at_limit(one)
         one.keep
         limited = one.limited
@@ -184,7 +187,7 @@ module Probescope
 
         replace_tracer if @tracer
         options, library = alone? ? [["-p", @known.keys.first.to_s], "*"] : [[], linked]
-        return @tracer = nil if @known.empty? # whose libraries cannot be read any more
+        return @tracer = nil if @known.empty? # the libraries cannot be read any more
 
         @covered = @known.each_value.map { |one| identity(one) }.uniq
         @tracer = Host::Tracer.new(@order, @program, options, library)
@@ -193,14 +196,15 @@ module Probescope
         @attached = @interrupted = false
       end
 
-      # What tells the library files of processes apart.
+      # The identity of a process's library file.
       def identity(one)
         return one.target.identity unless @apart.include?(one.target.file.id)
 
         [*one.target.identity, *one.target.file.id]
       end
 
-      # Whether it waits for events the kernel tells, where it tells such things.
+      # Checks whether bpftrace has attached, after which bpftrace waits for events. A time limit is
+      # used where the kernel does not report that.
       def attached
         return unless @tracer.waiting_for_events? || (@tracer.hidden? && now - @began > HIDDEN_LIMIT)
 
@@ -216,9 +220,10 @@ module Probescope
                          "#{pids.first(8).join(", ")}#{", ..." if pids.size > 8}", now - @began))
       end
 
-      # Copies of a library on several file systems may have one number, and so seem to be one file,
-      # while a file that several overlays show is one. The kernel knows: through which file nobody
-      # listens has a link of its own from then on, one after the other.
+      # Copies of a library on several file systems may have the same inode number, and look like
+      # one file. A file that several overlays show, however, is one file. So a library through
+      # which no process was reached gets a link of its own from then on, one library after the
+      # other.
       def link_apart?(unreached)
         ids = unreached.map { |one| one.target.file.id }.uniq - @apart
         unless ids.empty?
@@ -228,7 +233,7 @@ module Probescope
         end
         unreached.each do |one|
           say_once("process #{one.pid} is not reached: " \
-                   "nobody listens through its library #{one.target.file.path}")
+                   "no tracer listens through its library #{one.target.file.path}")
         end
         false
       end
@@ -249,14 +254,14 @@ module Probescope
         @links.pattern
       end
 
-      # The bridge goes on without it.
+      # Continues without this process.
       def leave_out(one, error)
         @watch.set_aside(one, error)
         forget(one.pid)
       end
 
-      # A bpftrace that was never attached may have failed at one of the libraries. Those that were
-      # never in one that was attached are suspected; without half of them the others are tried.
+      # A bpftrace that never attached may have failed because of one library. The suspects are the
+      # libraries that were never attached. Half of them are left out, and the others are tried.
       def leave_out_suspects
         suspects = @covered - @proven
         suspects = suspects.last((suspects.size + 1) / 2) if @covered.size > 1
@@ -273,7 +278,7 @@ module Probescope
         @tracer.discard
       end
 
-      # Has bpftrace tell what it has yet to tell.
+      # Ends bpftrace and reads the rest of its output.
       def quit(limit)
         again = 0
         while @tracer.streams.any? && now < limit
@@ -286,8 +291,8 @@ module Probescope
         tell("cut")
       end
 
-      # bpftrace 0.17 forgets a signal that comes while it reads, and waits for events again.
-      # Returns when to look next.
+      # bpftrace 0.17 ignores a signal that comes while it reads, and waits for events again.
+      # Returns the time of the next check.
       def interrupt
         @tracer.signal(:INT) if !@interrupted || @tracer.waiting_for_events?
         @interrupted = true
@@ -303,7 +308,7 @@ module Probescope
         @tracer = nil
       end
 
-      # What bpftrace complained of, and what that means.
+      # bpftrace's error messages, with an explanation.
       def why
         return "bpftrace has ended" if Host::Complaint.lines(@tracer.errors).empty?
 
@@ -311,20 +316,20 @@ module Probescope
         Host::Text.clean([complaint.message, *complaint.next_step].join("; try: "))
       end
 
-      # What bpftrace has said meanwhile; waits for it for a moment.
+      # Passes on the output that bpftrace has printed; waits for it up to POLL seconds.
       def pass_on(streams)
         ready, writable = IO.select(streams, @pending.any? ? [@pipe] : nil, nil, POLL)
         ready&.each { |stream| read(stream) }
         flush if writable
       end
 
-      # Whole lines, as they are. Those of bpftrace have a "type", and those of #tell begin with
-      # OWN.
+      # Passes whole lines on unchanged. Lines of bpftrace contain a "type"; lines of #tell begin
+      # with OWN.
       def read(stream)
         @tracer.read_lines(stream) { |lines| queue(lines) }
       end
 
-      # There is always room for that.
+      # The supervisor's own messages are never dropped for lack of room.
       def tell(kind, **fields) = push("#{JSON.generate({is: kind, **fields})}\n")
 
       def queue(lines) = @pending_bytes > ROOM ? drop(lines) : push(lines)
@@ -354,7 +359,7 @@ module Probescope
           written < text.bytesize ? @pending[0] = text.byteslice(written..) : @pending.shift
         end
       rescue Errno::EPIPE
-        @pending.clear # it has ended, and is about to be started again
+        @pending.clear # the exporter has ended, and will be restarted
         @pending_bytes = 0
       end
 
@@ -373,7 +378,7 @@ module Probescope
         start_exporter
       end
 
-      # bpftrace first, so that what it has to say is sent too.
+      # Ends bpftrace first, so that its last output is sent too.
       def leave
         limit = now + LAST
         quit(now + LEAVE) if @tracer
@@ -393,8 +398,8 @@ module Probescope
         end
       end
 
-      # What bpftrace said and the exporter has no time to read any more. The first line may have
-      # been written in part.
+      # Drops bpftrace's lines that the exporter has no time to read. The first line may have been
+      # written in part.
       def drop_rest
         own, others = @pending.partition { |text| text.start_with?(OWN) }
         @pending = []

@@ -2,9 +2,9 @@
 
 module Probescope
   module Otel
-    # A W3C traceparent. trace_id, span_id: bytes.
+    # A W3C traceparent. trace_id, span_id: binary strings.
     TraceParent = Struct.new(:trace_id, :span_id, :sampled) do
-      # nil where there is none, or none that could be one.
+      # Returns nil without a valid traceparent.
       def self.parse(text)
         trace, span, flags = text.match(/\A00-(\h{32})-(\h{16})-(\h\h)\z/)&.captures
         return if trace.nil? || trace.count("0") == 32 || span.count("0") == 16

@@ -6,13 +6,14 @@ require_relative "../cli"
 
 module Probescope
   module Otel
-    # How one signal is sent, by OpenTelemetry's environment: a variable of the signal's own goes
-    # before the common one, and an empty one is none. All of it is read while there is privilege.
+    # How one signal is sent, by OpenTelemetry's environment: a signal's own variable takes
+    # precedence over the common one, and an empty variable counts as unset. Everything is read
+    # while the process still has privilege.
     class Transport
       COMPRESSIONS = %w[gzip none].freeze
       TIMEOUT = 10 # seconds
-      # Smaller numbers are taken for seconds, as the SDKs of Ruby and Python take them; the
-      # specification says milliseconds.
+      # Smaller numbers are taken as seconds, as the SDKs of Ruby and Python do. The specification
+      # says milliseconds.
       LEAST_MILLISECONDS = 100
 
       INTERVAL = "OTEL_METRIC_EXPORT_INTERVAL"
@@ -20,7 +21,7 @@ module Probescope
 
       TEMPORALITY = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"
 
-      # What is asked for and is not done, for the log; or nil.
+      # A line for the log about a setting that is not supported; or nil.
       def self.complaint(environment = ENV)
         wanted = environment[TEMPORALITY].to_s.strip.downcase
         unless ["", "cumulative"].include?(wanted)
@@ -42,11 +43,11 @@ module Probescope
       # timeout: seconds for one request. certificates: {attribute of Net::HTTP => value}.
       attr_reader :headers, :compression, :timeout, :certificates
 
-      # The SDK's exporters would not look at certificates.
+      # With this variable, the SDK's exporters do not verify certificates.
       UNVERIFIED = "OTEL_RUBY_EXPORTER_OTLP_SSL_VERIFY_NONE"
 
-      # signal: "traces", "logs" or "metrics". authorization: a header's, where the environment has
-      # none. Raises CLI::Usage for what cannot be used.
+      # signal: "traces", "logs" or "metrics". authorization: the header's value, used where the
+      # environment sets none. Raises CLI::Usage for a value that cannot be used.
       def initialize(signal, environment = ENV, authorization: nil)
         check_verified(environment)
         @signal = signal
@@ -69,13 +70,13 @@ module Probescope
                              "OTEL_EXPORTER_OTLP_CERTIFICATE=/path/to/the/authority.pem")
       end
 
-      # What the block makes of the variable.
+      # The block's value for the variable, or the default.
       def read(name, default)
         variables = ["OTEL_EXPORTER_OTLP_#{@signal.upcase}_#{name}", "OTEL_EXPORTER_OTLP_#{name}"]
         variable = variables.find { |one| !@environment[one].to_s.strip.empty? } or return default
         yield @environment[variable].strip
       rescue ArgumentError, SystemCallError, OpenSSL::OpenSSLError => e
-        # Its value may be a secret.
+        # The message does not quote the value, which may be a secret.
         raise CLI::Usage.new("#{variable} cannot be used: #{e.message}",
                              "see https://opentelemetry.io/docs/specs/otel/protocol/exporter/")
       end
@@ -84,7 +85,7 @@ module Probescope
         COMPRESSIONS.include?(text) ? text : raise(ArgumentError, "#{COMPRESSIONS.join(" or ")} is wanted")
       end
 
-      # "name=value,name=value", percent-encoded.
+      # Parses "name=value,name=value", percent-encoded.
       def pairs(text)
         text.split(",").to_h do |pair|
           name, value = found = pair.split("=", 2).map do |part|
@@ -103,11 +104,11 @@ module Probescope
       end
 
       def authorities(path)
-        File.open(path, &:close) # which says what is wrong
+        File.open(path, &:close) # raises a clear error
         OpenSSL::X509::Store.new.add_file(path)
       end
 
-      # The first one is the client's own.
+      # The first certificate is the client's own.
       def client
         own, *chain = read("CLIENT_CERTIFICATE", nil) do |path|
           OpenSSL::X509::Certificate.load(File.read(path))

@@ -12,16 +12,17 @@ require_relative "../host/target"
 
 module Probescope
   module Otel
-    # The processes that a bridge is about, as they come and go: those named by number, those with a
-    # name, and with `workers` all that descend from them. Runs with privilege. One that cannot be
-    # traced is set aside for some time, and the others are traced.
+    # The processes that a bridge traces, as they start and end: those with a pid from the command
+    # line, those with a name, and with `workers` all their descendants. Runs with privilege. A
+    # process that cannot be traced is set aside for some time; the others are traced.
     class Watch
-      # Each is looked at every few seconds, and holds a lock.
+      # The most processes. Each is read every few seconds, and needs a lock.
       MOST = 500
-      # Seconds for new processes in one look: bpftrace's output waits meanwhile.
+      # Seconds for new processes in one search. bpftrace's output waits meanwhile.
       SECONDS = 0.5
 
-      # order: Order. probes: those that are to be traced. The block takes why a process cannot be.
+      # order: Order. probes: the probes to trace. The block takes the reason why a process cannot
+      # be traced.
       def initialize(order, probes, &refused)
         @refused = refused
         @order = order
@@ -31,11 +32,11 @@ module Probescope
         @named = Host::Named.new(@order.comm)
         @strangers = Host::Strangers.new
         @found = {} # pid => Participant
-        @owners = {} # of these: pid => user
-        @slow = {} # by user: [seconds of the pause, when it is over]
+        @owners = {} # pid => user, for the processes in @found
+        @slow = {} # user => [seconds of the pause, when the pause ends]
       end
 
-      # Of those that are there now: [Participant].
+      # The Participants of the current processes.
       def look
         pids = wanted.to_set
         @strangers.keep(pids)
@@ -45,19 +46,19 @@ module Probescope
         @found.values
       end
 
-      # True when only processes that are there already can be meant.
+      # True when no later process can be traced.
       def closed? = !@order.comm && !@order.workers
 
-      # True when only one process can be meant.
+      # True when only one process can be traced.
       def alone? = closed? && @order.pids.one?
 
-      # True when those that were named by number have ended, and no others are meant.
+      # True when the processes from the command line have ended, and no others can be traced.
       def over? = !@order.comm && @order.pids.none? { |pid| File.exist?("/proc/#{pid}") }
 
-      # An open File of the process's library, as bpftrace may read it. Raises Refused.
+      # An open File of the process's library, checked for bpftrace. Raises Refused.
       def library(one) = one.target.library(@wanted, @users).last
 
-      # That one is traced no more, because of an Error.
+      # Stops tracing a process, because of an Error.
       def set_aside(one, error)
         drop(one.pid)
         @strangers.look(one.pid) { raise error }
@@ -96,8 +97,8 @@ module Probescope
         end
       end
 
-      # Where there are as many as can be, a user has room who has fewer than another one by two: no
-      # user keeps those of others out.
+      # When MOST is reached, a user has room who has at least two processes fewer than another
+      # user. So no user displaces all processes of others.
       def room_for?(owner)
         return true if @found.size < MOST
 
@@ -108,7 +109,7 @@ module Probescope
         false
       end
 
-      # In the place of the last one of the user who has the most, where there is no other place.
+      # When MOST is reached, replaces the last process of the user who has the most.
       def take(one, owner)
         if @found.size >= MOST
           greediest, = @owners.values.tally.max_by(&:last)
@@ -123,7 +124,7 @@ module Probescope
         @owners.delete(pid)
       end
 
-      # A second goes by for each process that is not read in time: others of its user wait, too.
+      # A process that is not read in time costs a second. So the user's other processes wait, too.
       def pause(owner)
         last = @slow[owner]&.first || Host::Strangers::FIRST_REFUSED
         pause = [last * 2, Host::Strangers::MOST_REFUSED].min

@@ -1,5 +1,5 @@
-"""Requests that take turns on one thread, a job on another, and work in none of them: as
-by_request.rb.
+"""Runs requests that take turns on one thread, a job on another thread, and work outside of both.
+by_request.rb is the Ruby version and has the details.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
 # frozen_string_literal: true
 
-# Requests that take turns on one thread, a job on another, and work in none of them. On SIGUSR1
-# they run once: GET /a raises 300 times and makes 3000 objects, GET /b a third of that, the job
-# Mail a tenth, and what is in none a twentieth. With the argument `burn` the two requests burn CPU
-# instead, again and again.
+# Runs requests that take turns on one thread, a job on another thread, and work outside of both.
+# They run once for each SIGUSR1: GET /a raises 300 times and makes 3000 objects, GET /b a third of
+# that, the job Mail a tenth, and the work outside a twentieth. With the argument `burn` the two
+# requests use CPU instead, again and again.
 BURNING = ARGV.first == "burn"
 
 class Thing; end

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# Calls a method some 400 times a second. At SIGTERM it writes when, as [ns of the time of day,
-# calls so far].
+# Calls a method some 400 times a second. On SIGTERM it writes the time of each call, as [ns of the
+# time of day, calls so far].
 class Steady
   def work = nil
 end

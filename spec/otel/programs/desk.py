@@ -1,4 +1,4 @@
-"""An application without OpenTelemetry: spec/otel/desks_spec.rb. desk.ru is the same in Ruby."""
+"""An application without OpenTelemetry for spec/otel/desks_spec.rb. desk.ru is the Ruby version."""
 
 import time
 

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# An application without OpenTelemetry: spec/otel/desks_spec.rb. desk.py is the same in Python.
+# An application without OpenTelemetry for spec/otel/desks_spec.rb. desk.py is the Python version.
 require "probescope"
 require "sinatra/base"
 

@@ -1,4 +1,4 @@
-"""Calls, raises and allocates between USR1 and USR2, and then says how often."""
+"""Calls, raises and allocates between USR1 and USR2, and then prints the counts."""
 
 import gc
 import os

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# Calls, raises and allocates between USR1 and USR2, and then says how often. Its argument: how many
-# forked workers do the same.
+# Calls, raises and allocates between USR1 and USR2, and then prints the counts. Its argument is the
+# number of forked workers that do the same.
 class Costly < StandardError; end
 class Thing; end
 COUNTS = Hash.new(0)

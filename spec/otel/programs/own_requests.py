@@ -1,9 +1,9 @@
-"""Requests and jobs that run beside each other in an application without OpenTelemetry: on threads
-and in tasks of two processes that it forks, with slow calls in them whose names say whose they are.
+"""An application without OpenTelemetry: two forked processes with concurrent requests and jobs,
+on threads and in tasks. A slow call's name has the number of its request's worker.
 
     python own_requests.py COUNT REQUESTS FILE
 
-As own_requests.rb. A request's tasks and threads (asyncio.to_thread) are in it too.
+Like own_requests.rb, but a request's tasks and threads (asyncio.to_thread) belong to it, too.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ KNOWN = []
 SHAPE = {"request": "caller", "outer": "request", "inner": "outer", "lookup": "outer", "row": "lookup"}
 SHAPE.update({"job": "request", "task": "job", "aside": "request", "threaded": "request"})
 
-# Of these alone calls are spans. ASYNC and AWAIT are words of a coroutine or nothing.
+# Only these calls are spans. ASYNC and AWAIT become a coroutine's words, or nothing.
 WORK = """
 ASYNC def outerNUMBER():
     innerNUMBER()
@@ -56,7 +56,7 @@ def call(name, number):
 
 
 def came(number, request):
-    """The header of a request, which is noted."""
+    """Returns a request's header, and records it."""
     sampled = request % 10 != 9
     trace, span = os.urandom(16).hex(), os.urandom(8).hex()
     KNOWN.append({"number": number, "sampled": sampled, "trace": trace, "spans": {"caller": span}})
@@ -64,7 +64,7 @@ def came(number, request):
 
 
 class Job:
-    """A task as Celery has it run."""
+    """Runs a task in the same way as Celery."""
 
     def __init__(self, name, traceparent=None):
         self.name = name
@@ -83,7 +83,7 @@ def at_once(number):
 
 
 def rest(number):
-    """What tasks of a request do, where it has some."""
+    """The work of a request's other tasks."""
     call("aside", number)
     call("threaded", number)
 
@@ -145,7 +145,7 @@ async def gather():
 
 
 def run():
-    """Both kinds at once."""
+    """Runs both kinds at once."""
     threads = [threading.Thread(target=threaded, args=(number,)) for number in range(COUNT)]
     for thread in threads:
         thread.start()

@@ -1,25 +1,25 @@
 # frozen_string_literal: true
 
-# Requests and jobs that run beside each other in an application without OpenTelemetry: on threads
-# and on fibers of two processes that it forks, with slow calls in them whose names say whose they
-# are.
+# An application without OpenTelemetry. It forks two processes, whose requests and jobs run
+# concurrently on threads and fibers. Each makes slow calls, and a call's name has the number of its
+# request's worker.
 #
 #   ruby own_requests.rb COUNT REQUESTS FILE
 #
-# COUNT workers of each kind make REQUESTS requests each. What belongs to which request, as the
-# program itself knows it, is written into FILE: support/parents.rb. Every tenth request comes in a
-# trace that is not sampled. Every second worker's requests are jobs.
+# COUNT workers of each kind make REQUESTS requests each. FILE gets the program's own record of the
+# calls of each request: support/parents.rb. Every tenth request comes in a trace that is not
+# sampled. Every second worker's requests are jobs.
 require "io/wait"
 require "json"
 require "securerandom"
 
 COUNT, REQUESTS = ARGV.first(2).map(&:to_i)
 KNOWN = [] # rubocop:disable Style/MutableConstant
-# Above each child: a call, or a request, or who asked for that.
+# Parent of each child: a call, a request, or the request's caller.
 SHAPE = {"request" => "caller", "outer" => "request", "inner" => "outer", "lookup" => "outer",
          "row" => "lookup", "job" => "request", "task" => "job"}.freeze
 
-# Of these alone calls are spans.
+# Only these calls are spans.
 WORK = File.join(__dir__, "own_work.rb")
 module Work
   (2 * COUNT).times do |i|
@@ -42,7 +42,7 @@ module Work
   end
 end
 
-# Worker i of this process; pause lets the others go on.
+# Worker i of this process. pause lets the other workers run.
 def worker(i, pause)
   work = lambda do
     Work.public_send("outer#{i}", pause)
@@ -64,7 +64,7 @@ def ask(app, i, number)
            "rack.url_scheme" => "http", "HTTP_TRACEPARENT" => came(i, number))
 end
 
-# The header of a request, which is noted.
+# Returns a request's header, and records it.
 def came(i, number)
   sampled = number % 10 != 9
   trace, span = [16, 8].map { |size| SecureRandom.hex(size) }

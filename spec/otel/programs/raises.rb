@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Raises inside spans, each at its own time, when it is told to; and once very often. Says what it
+# Raises inside spans on an order, each at its own time, and once very often. Prints what it
 # did.
 require "opentelemetry-sdk"
 require "json"

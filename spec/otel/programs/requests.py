@@ -1,10 +1,10 @@
-"""Requests that run beside each other, each in a trace of its own, with slow calls in it whose
-names say whose they are.
+"""Concurrent requests, each in its own trace. Each makes slow calls, and a call's name has the
+number of its request's worker.
 
     python requests.py threads|tasks COUNT REQUESTS FILE
 
-COUNT workers make REQUESTS requests each. What belongs to which request, as the program itself
-knows it, is written into FILE: support/parents.rb. Every tenth request is not sampled.
+COUNT workers make REQUESTS requests each. FILE gets the program's own record of the calls of each
+request: support/parents.rb. Every tenth request is not sampled.
 """
 
 import asyncio
@@ -19,10 +19,10 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 MODE, COUNT, REQUESTS, FILE = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 TRACERS = [TracerProvider(**options).get_tracer("requests") for options in ({"sampler": ALWAYS_OFF}, {})]
 KNOWN = []
-# Above each child: a call, or a span of the application.
+# Parent of each child: a call, or a span of the application.
 SHAPE = {"outer": "request", "inner": "outer", "lookup": "query", "row": "lookup", "again": "outer"}
 
-# ASYNC and AWAIT are words of a coroutine or nothing.
+# ASYNC and AWAIT become a coroutine's words, or nothing.
 WORK = """
 ASYNC def workerNUMBER():
     for n in range(REQUESTS):
@@ -54,7 +54,7 @@ def innerNUMBER(): time.sleep(0.0011)
 def rowNUMBER(): time.sleep(0.0011)
 def againNUMBER(): time.sleep(0.0011)
 """
-# Tasks and a thread of one request, which begin with its span.
+# Tasks and a thread of one request, which start with its span as the current one.
 BESIDE = "await asyncio.gather(leftNUMBER(), rightNUMBER(), asyncio.to_thread(threadedNUMBER))"
 TASKS = """
 async def leftNUMBER():
@@ -85,9 +85,9 @@ async def gather(workers):
 
 
 def run():
-    """What begins the requests, and what waits for their end.
+    """Returns a function that starts the requests, and one that waits for their end.
 
-    Threads are there before, so that they are traced from their first call.
+    Threads are started before, so that they are traced from their first call.
     """
     workers = [globals()[f"worker{i}"] for i in range(COUNT)]
     if MODE == "tasks":

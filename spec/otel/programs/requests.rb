@@ -1,12 +1,12 @@
 # frozen_string_literal: true
 
-# Requests that run beside each other, each in a trace of its own, with slow calls in it whose names
-# say whose they are.
+# Concurrent requests, each in its own trace. Each makes slow calls, and a call's name has the
+# number of its request's worker.
 #
 #   ruby requests.rb threads|fibers COUNT REQUESTS FILE
 #
-# COUNT workers make REQUESTS requests each. What belongs to which request, as the program itself
-# knows it, is written into FILE: support/parents.rb. Every tenth request is not sampled.
+# COUNT workers make REQUESTS requests each. FILE gets the program's own record of the calls of each
+# request: support/parents.rb. Every tenth request is not sampled.
 require "io/wait"
 require "json"
 require "opentelemetry-sdk"
@@ -20,9 +20,9 @@ off = OpenTelemetry::SDK::Trace::Samplers::ALWAYS_OFF
 never = OpenTelemetry::SDK::Trace::TracerProvider.new(sampler: off)
 TRACERS = [OpenTelemetry.tracer_provider, never].map { |provider| provider.tracer("requests") }
 KNOWN = [] # rubocop:disable Style/MutableConstant
-# Lets the others go on.
+# Lets the other workers run.
 PAUSE = MODE == "fibers" ? -> { Fiber.yield } : -> { Thread.pass }
-# Above each child: a call, or a span of the application.
+# Parent of each child: a call, or a span of the application.
 SHAPE = {"outer" => "request", "inner" => "outer", "lookup" => "query", "row" => "lookup",
          "again" => "outer"}.freeze
 

@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
-# Requests and jobs, some with a call of 5 ms, one in a trace that is not sampled. With the argument
-# `otel` it has OpenTelemetry; with `api` that without an SDK, so that a span is current which
-# nobody will send.
+# Requests and jobs, some with a call of 5 ms, one in a trace that is not sampled. The
+# argument `otel` loads OpenTelemetry. `api` loads it without an SDK, so the current span is
+# never sent.
 require "io/wait"
 
 if ARGV.first == "otel"
@@ -22,7 +22,7 @@ class Desk
     OpenTelemetry::Trace.with_span(came(env["HTTP_TRACEPARENT"])) { answer(env) }
   end
 
-  # As the instrumentation of servers takes it from the header.
+  # Reads the header as the instrumentation of a server does.
   def came(header)
     _, trace, span = header.to_s.split("-").map { |hex| [hex].pack("H*") }
     context = OpenTelemetry::Trace::SpanContext.new(trace_id: trace, span_id: span, remote: true) if span
@@ -67,7 +67,7 @@ end
 
 $stdout.sync = true
 puts "ready"
-nil until $stdin.wait_readable(0.01) # hooks come in when something runs
+nil until $stdin.wait_readable(0.01) # hooks come in while Ruby runs
 $stdin.gets
 ask("GET", "/orders/7", "HTTP_TRACEPARENT" => "#{TRACE}01")
 ask("GET", "/orders/7", "HTTP_TRACEPARENT" => "#{TRACE}00")

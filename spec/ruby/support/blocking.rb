@@ -4,8 +4,8 @@ require "socket"
 require "tempfile"
 require "timeout"
 
-# Each way to wait: {name => [did it end too soon, what came of it]}, some rounds of it. Between two
-# waits there is work, in which a timer runs out on this thread's clock, or nearly so.
+# Runs each way to wait for some rounds: {name => [did it end too soon, its results]}. Between two
+# waits there is work, in which a timer on this thread's clock runs out, or nearly so.
 module Blocking
   TIME = 0.03
   FILE = Tempfile.new("blocking")
@@ -24,7 +24,7 @@ module Blocking
     1_000.times { nil } while cpu < ends
   end
 
-  # Who waits for it does so for TIME at least.
+  # Holds the lock so that another thread waits for it for TIME at least.
   def hold
     holder = Thread.new { MUTEX.synchronize { sleep TIME * 2 } }
     Thread.pass until MUTEX.locked?

@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
-# Programs that do what a tracer in the same process could trip over, or be seen by. Each is run
-# with everything attached and without probescope, and must write the same and end the same.
-# `listen` is where the tracer comes in.
+# Programs that could make a tracer in their process fail, or that could notice it. Each runs with
+# every probe attached and without probescope, and must write the same and end alike. `listen` waits
+# until the tracer is attached.
 HOSTILE_PROGRAMS = {
   "names with ANSI codes, line ends, NUL, 10 kB and bytes that are no UTF-8" => <<~'RUBY',
     names = ["\e[31mred\e[0m\r\n\t", "nul\0nul", "x" * 10_240, "\xff\xfe\x80 \xc3", "", "%s%n%p",
@@ -531,7 +531,7 @@ HOSTILE_PROGRAMS = {
         $told << :"singleton #{name}" unless name == :singleton_method_added
       end
     end
-    # It has to put the hooks in, while this thread sleeps.
+    # The worker has to put the hooks in while this thread sleeps.
     worker = Worker.new { loop { [1, 2].map { |n| n.to_s } } }
     listen
     p $told.reject { |what| what.start_with?("added", "singleton") } # the library's own methods

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# An application with latency probes on methods of every kind. Calls each a known number of times
-# for each line on stdin.
+# An application with latency probes on methods of every kind. For each line on stdin it calls each
+# method a known number of times.
 require "probescope"
 require "English"
 require "timeout"
@@ -73,7 +73,7 @@ module Shop
     def method_missing(name, *given) = name == :magic ? given : super
     def respond_to_missing?(name, *) = name == :magic || super
 
-    # Its body is the same block each time.
+    # The body is the same block at each call.
     def self.make_body
       define_method(:body) do |x, y: 1, &block|
         return [x, y, block.call] if x
@@ -115,7 +115,7 @@ end
 
 using Shop::Polite
 
-# What the class is before it is traced, and what its methods do.
+# Returns the state of the class before it is traced, and the code of its methods.
 def shape
   methods = %i[pay secret guarded fails].map { |name| Shop::Cart.instance_method(name) }
   bodies = methods.map do |one|
@@ -135,8 +135,8 @@ names = TRACE.call(Shop::Cart,
                        gone stuck method_missing])
 names << TRACE.call(Shop::Cart, :body) unless RUBY_VERSION.start_with?("3.1.")
 names << TRACE.call(Shop::Priced, :price) << TRACE.call(Shop::Priced, :rate)
-# Each is called once, and one probe for them all saves seconds: the kernel takes its time to take
-# one out.
+# Each is called once. One probe for all of them saves seconds, because the kernel takes long to
+# remove a probe.
 ONCE = { Shop::Cart => %i[open paid? [] name= secret guarded retries total],
          Shop::Cart.singleton_class => [:shut], Shop::Priced => [:extended_price], Shop::Ice => [:cold],
          Shop::ONE.singleton_class => [:only], Shop::Blank => [:blank],
@@ -149,7 +149,7 @@ raise "untrace" unless Probescope::Latency.untrace(Shop::Cart, :buy)
 raise "untrace" if Probescope::Latency.untrace(Shop::Cart, :buy)
 raise "changed" unless before == shape
 
-# What all these calls return, and how long naps took by the application's own clock.
+# Returns the results of all these calls, and the duration of naps by the application's clock.
 def use_all(cart)
   said = []
   said << cart.pay(1, 3, 5, key: 6, more: 7) { 8 } << cart.buy(1, key: 2)
@@ -207,7 +207,7 @@ while (line = $stdin.gets)
     Shop::Cart.undef_method(:gone)
     Shop::Cart.class_eval "def edition = 2", __FILE__, __LINE__
     Shop::Cart.make_body
-    sleep 0.002 until Probescope::Latency.probes["Shop.Cart.gone"][:error] # it looks at all of them
+    sleep 0.002 until Probescope::Latency.probes["Shop.Cart.gone"][:error] # it updates them all
     Shop::Cart.new.edition
     Shop::Cart.new.body(nil)
     Shop::Cart.new.defines

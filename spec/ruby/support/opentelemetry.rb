@@ -1,19 +1,19 @@
 # frozen_string_literal: true
 
-# For the specs that trace an application with OpenTelemetry: options that let a Ruby outside of our
-# bundle load the gems.
+# Options that let a Ruby outside the bundle load the OpenTelemetry gems, for the specs that trace
+# an application with OpenTelemetry.
 module OpenTelemetryGems
-  # An old API, which keeps its context elsewhere; bin/setup installs it.
+  # An old API, which keeps its context in another place. bin/setup installs it.
   OLD_API = File.join(Support::ROOT, "tmp/opentelemetry-1.4")
 
   module_function
 
-  # ["-I...", ...] for the API and the SDK of our bundle.
+  # ["-I...", ...] for the API and the SDK of the bundle.
   def options(name = "opentelemetry-sdk")
     with_dependencies(name).flat_map(&:full_require_paths).map { |path| "-I#{path}" }
   end
 
-  # It requires logger, which is a gem like any other since Ruby 4.0.
+  # The old API requires logger, which is an ordinary gem from Ruby 4.0 on.
   def old_options
     logger = with_dependencies("opentelemetry-sdk").select { |gem| gem.name == "logger" }
     logger = logger.flat_map(&:full_require_paths)

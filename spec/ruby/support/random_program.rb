@@ -1,29 +1,29 @@
 # frozen_string_literal: true
 
-# A program that enters and leaves methods in every way that Ruby has, at random, and keeps its own
-# record of each call: how often each method was left, how many of those by an exception, and
-# (KEEP=1) each entry and return in its order. The record is kept by what the methods say
-# themselves, by the rules of the language: it knows no TracePoint.
+# A program that enters and leaves methods at random, in every way that Ruby has. It records how
+# often each method was left, how often by an exception, and (KEEP=1) each entry and return in
+# order. The methods write this record themselves, by the rules of the language, without a
+# TracePoint.
 #
 #   ruby -rprobescope/auto -r./spec/ruby/support/gate.rb spec/ruby/support/random_program.rb \
 #     SEED CALLS [PROBE...]
 #
-# It waits for its tracer in the middle of ten calls, whose returns are seen without their entries.
-# The report is {"calls": {"Mix#leaf" => [left, by an exception]}, "events": [[[function, depth] or
-# [function, depth, outcome], ...] for each context]}.
+# It waits for its tracer in the middle of ten calls, whose returns have no entries. The report is
+# {"calls": {"Mix#leaf" => [left, by an exception]}, "events": [[[function, depth] or [function,
+# depth, outcome], ...] for each context]}.
 require "json"
 require "timeout"
 # rubocop:disable Lint/EnsureReturn, Style/ExplicitBlockArgument, Style/Lambda
 # rubocop:disable Style/RedundantReturn, Style/Semicolon
 
-# Not traced, as the gate is not: these have a path that function probes leave alone.
+# Function probes ignore the path of these methods, as they ignore the gate's.
 eval <<~'RUBY', TOPLEVEL_BINDING, "<record>", 1
   # frozen_string_literal: true
 
   Oops = Class.new(StandardError)
   Told = Class.new(Exception)
 
-  # Of one context (thread or fiber); all of a thread share the dice and the budget.
+  # The record of one context (thread or fiber). A thread's contexts share dice and budget.
   class Record
     RETURNED = 0
     RAISED = 1
@@ -31,7 +31,7 @@ eval <<~'RUBY', TOPLEVEL_BINDING, "<record>", 1
     COUNTS = []
     KEEP = ENV["KEEP"] == "1"
 
-    attr_accessor :leaving # how the methods that are being left now are left; nil: none is
+    attr_accessor :leaving # outcome of the methods that are being left; nil: none is
     attr_reader :dice, :budget, :counts
 
     def initialize(dice, budget, counts = nil, fiber: false)
@@ -56,19 +56,19 @@ eval <<~'RUBY', TOPLEVEL_BINDING, "<record>", 1
       @open << name
     end
 
-    # The method that was entered last returns, with this value.
+    # The method that was entered last returns this value.
     def leave(value = nil)
       left(RETURNED)
       value
     end
 
-    # Methods were left until so many are open.
+    # Records the exits of methods until this many are open.
     def unwind(level, outcome = @leaving)
       left(outcome) while @open.size > level
       @leaving = nil
     end
 
-    # Out of an ensure clause, whose method is on its way out if something is leaving.
+    # Runs in an ensure clause, whose method is being left if @leaving is set.
     def tidying(level)
       outcome = @leaving
       unwind(level, outcome) if outcome
@@ -76,13 +76,13 @@ eval <<~'RUBY', TOPLEVEL_BINDING, "<record>", 1
       outcome ? @leaving = outcome : leave
     end
 
-    # Calls that left no trace but a count.
+    # Adds calls that were only counted.
     def add(name, times, outcome)
       @counts[name][0] += times
       @counts[name][1] += times if outcome == RAISED
     end
 
-    # A fiber with a record of its own. What leaves it goes on in whoever resumed it.
+    # A fiber with its own record. An exception that leaves the fiber continues in its resumer.
     def fiber
       theirs = another(fiber: true)
       Fiber.new do
@@ -94,7 +94,7 @@ eval <<~'RUBY', TOPLEVEL_BINDING, "<record>", 1
       end
     end
 
-    # A thread that waits in the middle of its calls until it is told to end.
+    # A thread that waits in the middle of its calls until the program ends it.
     def thread(leaving)
       ready = Queue.new
       theirs = another
@@ -108,7 +108,7 @@ eval <<~'RUBY', TOPLEVEL_BINDING, "<record>", 1
       thread
     end
 
-    # What the block, which waits, is interrupted with arrives where it waits and nowhere else.
+    # Interrupts the waiting block. The interrupt arrives only while the block waits.
     def timeout(&waits)
       Thread.handle_interrupt(Told => :never) do
         Timeout.timeout(0.001, Told) do
@@ -139,7 +139,7 @@ eval <<~'RUBY', TOPLEVEL_BINDING, "<record>", 1
     end
   end
 
-  # The least that Fiber.schedule needs.
+  # The minimum that Fiber.schedule needs.
   class Scheduler
     def initialize = (@ready, @blocked = [], {})
     def fiber(&block) = Fiber.new(blocking: false, &block).tap(&:resume)
@@ -172,7 +172,7 @@ module Prepended
   end
 end
 
-# Each method says that it was entered as its first deed, and that it returns as its last.
+# Each method first records its entry, and last its return.
 class Mix
   prepend Prepended
 
@@ -276,7 +276,7 @@ class Mix
     r.leave(r.value)
   end
 
-  # Its clause is for something else.
+  # Its rescue clause is for another exception.
   def passes(r, depth)
     r.enter("Mix#passes")
     step(r, depth)
@@ -323,7 +323,7 @@ class Mix
     end
   end
 
-  # A return in an ensure clause drops whatever was on its way.
+  # A return in an ensure clause discards the exception in flight.
   def ensures_returning(r, depth)
     r.enter("Mix#ensures_returning")
     level = r.level
@@ -368,7 +368,7 @@ class Mix
     r.leave(r.value)
   end
 
-  # Whoever called it finds out.
+  # Its caller records its exit.
   def returns(r, depth)
     r.enter("Mix#returns")
     yields_tidily(r, depth) { (r.leaving = Record::RETURNED) && (return r.value) }
@@ -458,7 +458,7 @@ class Mix
     r.leave(r.value)
   end
 
-  # A class with a constructor and operators.
+  # A class with an initializer and operators.
   class Instance
     def initialize(r)
       r.enter("Mix::Instance#initialize")
@@ -492,7 +492,7 @@ class Mix
     r.leave(r.value)
   end
 
-  # In a fiber: its resumer goes on in the middle of these calls.
+  # Yields from a fiber: the resumer continues in the middle of these calls.
   def pauses(r, depth)
     r.enter("Mix#pauses")
     leaf(r, depth)
@@ -568,7 +568,7 @@ class Mix
     raise StopIteration
   end
 
-  # Array#flatten asks for to_ary by rb_check_funcall; Integer() rescues to_int.
+  # Array#flatten calls to_ary through rb_check_funcall; Integer() rescues to_int.
   def lets_c_rescue(r, _depth)
     r.enter("Mix#lets_c_rescue")
     Integer("seven", exception: false)
@@ -586,7 +586,7 @@ class Mix
   CODE
   class_eval(CHANGING, __FILE__, __LINE__)
 
-  # Leaves its last method without a word; how deep it came it notes without a call.
+  # Leaves its last method without a return event, and records its depth without a call.
   def endless(r, depth)
     r.enter("Mix#endless")
     deepest = [0]

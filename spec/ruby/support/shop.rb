@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# An application with probes of its own; obeys lines on stdin.
+# An application with its own probes, which reads orders from stdin.
 require "probescope"
 
 SHOP = Probescope::Provider.define("shop") do
@@ -13,7 +13,7 @@ $stdout.sync = true
 puts "ready #{SHOP.path}"
 asked = 0
 
-# Blocks that end otherwise, and one that unloads its own provider.
+# Blocks that end by raise or throw, and one that unloads its own provider.
 def within
   SHOP[:plain].fire { raise "mine" }
 rescue RuntimeError => e

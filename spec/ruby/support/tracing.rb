@@ -3,13 +3,13 @@
 require "yaml"
 require "probescope/abi"
 
-# For the specs of the Ruby hooks: a program, the events that a real bpftrace saw of it, and what
-# the program itself knows.
+# Runs a program for the specs of the Ruby hooks. Provides the events that a real bpftrace printed,
+# and the program's own figures.
 module Tracing
   GATE = File.join(__dir__, "gate.rb")
 
-  # One traced run. report is what the program passed to Gate.done; #events has one Hash for each
-  # event of a probe.
+  # One traced run. report is the argument of Gate.done. #events has one Hash for each event of a
+  # probe.
   class Run
     attr_reader :target, :tracer, :report, :directory
 
@@ -20,8 +20,8 @@ module Tracing
       @fields = fields
     end
 
-    # Waits for the program's report, and until the tracer has printed all that came before it. What
-    # the tracer prints comes late on a busy machine, so the flushes tell when they were.
+    # Waits for the program's report, and until the tracer has printed all events before it. A
+    # tracer prints late on a busy machine, so the times are those of the flushes.
     def finish(within: 240)
       @report = JSON.parse(@target.await_line(/\Areport (.*)/, within: within)[1], symbolize_names: true)
       reported = Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)
@@ -32,12 +32,12 @@ module Tracing
       self
     end
 
-    # Lets the program through Gate.open(name).
+    # Lets the program continue after Gate.open(name).
     def open(name) = FileUtils.touch(File.join(@directory, name.to_s))
 
     def events(probe) = sequence(probe)
 
-    # Of several probes, in the order in which they fired.
+    # Events of several probes, in the order in which they fired.
     def sequence(*probes)
       out.each_line(chomp: true).filter_map do |line|
         name, *values = line.split("\t", -1)
@@ -51,8 +51,8 @@ module Tracing
       end
     end
 
-    # Sums of the rows of a statistics probe: {"Shop#pay" => {calls: 10, self: 1200}}. key: fields
-    # that name a row.
+    # Sums of the rows of a statistics probe: {"Shop#pay" => {calls: 10, self: 1200}}. key: the
+    # fields that identify a row.
     def totals(probe, key = @fields.fetch(probe).first)
       groups = events(probe).group_by { |event| key.is_a?(Array) ? event.values_at(*key) : event[key] }
       groups.transform_values do |rows|
@@ -62,7 +62,7 @@ module Tracing
     end
 
     def out = @out || @tracer.out
-    # When they were, in ns of the monotonic clock.
+    # Times of the flushes, in ns of the monotonic clock.
     def flushes = @tracer.out.scan(/^flushed\t(\d+)$/).map { |at,| Integer(at) }
   end
 
@@ -81,7 +81,7 @@ module Tracing
                     .to_h { |probe| [probe["name"], probe] }
   end
 
-  # A program that prints these fields of these probes, a line an event: {function__stats:
+  # A program that prints these fields of these probes, one line an event: {function__stats:
   # %i[function calls]}.
   def text(fields)
     fields.map do |probe, names|
@@ -99,9 +99,9 @@ module Tracing
     string?(probe, name) ? "str(#{place}, 64)" : place
   end
 
-  # Methods of the examples.
+  # Methods for the examples.
   module Helpers
-    # Writes a program to a file of its own and starts it, not yet traced.
+    # Writes a program to a file and starts it, without a tracer.
     def program(source, env: {}, options: [], args: [], ruby: RbConfig.ruby)
       directory = Dir.mktmpdir("probescope")
       (@directories ||= []) << directory
@@ -111,8 +111,8 @@ module Tracing
                            env: { "GATE_DIRECTORY" => directory }.merge(env)), directory]
     end
 
-    # Starts a program and, once it has printed a line like `once`, a tracer of these fields.
-    # Returns the Run, both running.
+    # Starts a program, waits for a line like `once`, and starts a tracer of these fields. Returns
+    # the Run, with both running.
     def start(source, fields, once: nil, attach: [], tracer_env: {}, env: {}, **options)
       fields = { stats__done: %i[sequence rows dropped] }.merge(fields)
       target, directory = program(source, env: { "GATE_ALSO" => "stats__done" }.merge(env), **options)
@@ -123,7 +123,7 @@ module Tracing
       Run.new(target, tracer(text, pid: target.pid, env: tracer_env), directory, fields)
     end
 
-    # ... and waits for the end.
+    # Like start, but waits for the end.
     def trace(source, fields, within: 240, **options)
       start(source, fields, **options).finish(within: within)
     end

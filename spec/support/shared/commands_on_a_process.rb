@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
-# The commands on a real process that does known work: nothing until they are attached, then all of
-# it. `language`: {suffix:, work: a program that does 1000 calls, 500 raises and 2000 allocations on
-# SIGUSR1, then three times `tell`, which makes a backtrace text by what is called `formatted`, and
-# `nap` of 20 ms, burn: one that burns CPU in a function of that name, short: one that works 1000
-# times when its standard input says so, and ends, deaf: one that lets no hook in, separator:
-# between class and method, error: the type that is raised, allocated: the class of the objects}.
+# The commands on a real process that does known work, all of it after the attach. `language`:
+# {suffix:, work: a program that does 1000 calls, 500 raises and 2000 allocations on SIGUSR1, then
+# three times `tell`, which formats a backtrace with the method in `formatted`, and `nap` of 20 ms,
+# burn: a program that uses CPU in a function of that name, short: one that works 1000 times on a
+# line of stdin and ends, deaf: one that lets no hook in, separator: between class and method,
+# error: the type that is raised, allocated: the class of the objects}.
 RSpec.shared_examples "a process under the commands" do |language|
   separator = language.fetch(:separator)
 
@@ -20,8 +20,8 @@ RSpec.shared_examples "a process under the commands" do |language|
 
   def line_of(text) = work.lines.index { |line| line.include?(text) } + 1
 
-  # What each command says about the time during which the process did its work once, as JSON
-  # objects, by the command's name. commands: {name => [probe, option...]}
+  # Traces the process while it does its work once. Returns the JSON objects of each command, by its
+  # name. commands: {name => [probe, option...]}.
   define_method(:told) do |commands, &whole|
     path = script(language, work)
     process = target(path, env: {"PROBESCOPE_FUNCTIONS" => "#{@folder}/**"}).ready
@@ -32,7 +32,7 @@ RSpec.shared_examples "a process under the commands" do |language|
     process.await_on(*commands.values.map(&:first))
     flushes = process.info.header[:flushes]
     await("the interval") { process.info.header[:flushes] >= flushes + 2 }
-    # What is counted before all hooks are in is of no line.
+    # Events before all hooks are in belong to no line.
     await("a line of stat", within: 60) { running["stat"].out.include?("\n") } if running["stat"]
     process.signal(:USR1)
     process.await_line(/\Aworked$/)
@@ -43,7 +43,7 @@ RSpec.shared_examples "a process under the commands" do |language|
     end
   end
 
-  # Those of the program's own file, of a command with a table.
+  # Returns the rows of the program's own file, for a command with a table.
   define_method(:rows_of) do |lines|
     lines.last["rows"].select { |row| row["file"].to_s.include?("/worker#{language.fetch(:suffix)}") }
   end
@@ -54,7 +54,7 @@ RSpec.shared_examples "a process under the commands" do |language|
     end
   end
 
-  it "calls, exceptions and alloc: every call, every raise, every object, and none more" do
+  it "calls, exceptions and alloc: count every call, raise and object, and no more" do
     found = rows("calls" => "function__stats", "exceptions" => "exception__stats", "alloc" => "object__stats")
     counted = found["calls"].to_h { |row| [row["function"], row["calls"]] }
     expect(counted).to include(
@@ -75,8 +75,7 @@ RSpec.shared_examples "a process under the commands" do |language|
     expect(at["bytes"]).to be >= 2000 * 40
   end
 
-  it "slow, backtraces, stat and flow: what took long, who made text, how much there was, " \
-     "and what was called" do
+  it "slow, backtraces, stat and flow: show slow calls, formatted backtraces, totals, and the calls" do
     found = told("slow" => ["function__slow10ms"], "backtraces" => ["backtrace__done"],
                  "stat" => ["stats__done"],
                  "flow" => ["function__entry", "--function", "Worker#{separator}nap"]) do |process, running|
@@ -103,7 +102,7 @@ RSpec.shared_examples "a process under the commands" do |language|
     expect(calls.map { |line| line["event"] }).to eq(%w[call] * 3), found["flow"].inspect
   end
 
-  # So many bpftraces were given this process, and wait for events, which they do when all their
+  # Whether this many bpftraces trace the process and wait for events. They wait when all their
   # probes are attached.
   def attached?(pid, tracers)
     found = Dir["/proc/[0-9]*/cmdline"].select do |path|
@@ -116,11 +115,11 @@ RSpec.shared_examples "a process under the commands" do |language|
     found.size == tracers
   end
 
-  it "calls: what a process counted that ended before its first flush" do
+  it "calls: shows the counts of a process that ended before its first flush" do
     process = target(script(language, language.fetch(:short)), stdin: true).ready
     command = probescope_start("calls", "-p", process.pid, "-d", 600, "--all", "--json")
-    # The kernel raises a semaphore before bpftrace has put its program there. --all takes a
-    # bpftrace more.
+    # The kernel raises a semaphore before bpftrace's program is attached. --all needs one more
+    # bpftrace.
     await("the attach", within: 60) { attached?(process.pid, 2) }
     before = process.info.header[:flushes]
     await("the begin of an interval") { process.info.header[:flushes] > before }
@@ -133,7 +132,7 @@ RSpec.shared_examples "a process under the commands" do |language|
       .to include("process #{process.pid} ended while it was traced; this is what was told until then")
   end
 
-  it "calls: exit status 1 when the process ended before its hooks were in" do
+  it "calls: exit with status 1 when the process ended before its hooks were in" do
     process = target(script(language, language.fetch(:deaf))).ready
     command = probescope_start("calls", "-p", process.pid, "-d", 600, "--all")
     await("the attach", within: 60) do
@@ -146,7 +145,7 @@ RSpec.shared_examples "a process under the commands" do |language|
     expect(command.out).to be_empty
   end
 
-  it "hot: the function that burns, first" do
+  it "hot: shows the function that burns CPU first" do
     burning = target(script(language, language.fetch(:burn))).ready
     skip_unless_served(burning, "sample__stats")
     rows = probescope("hot", "-p", burning.pid, "-d", 1, "--json").json["rows"]

@@ -1,14 +1,14 @@
 # frozen_string_literal: true
 
-# The web application of both languages: what it answers, and what the commands say about it under
-# load. language: {app: a class like Support::RackApp, ours: a part of the paths of its files,
-# parser: {type:, function:, file:, text:, depth:} of what `exceptions` puts first, checksum:, hot:,
+# The web application of both languages: its answers, and what the commands show of it under load.
+# language: {app: a class like Support::RackApp, ours: a part of the paths of its files, parser:
+# {type:, function:, file:, text:, depth:} of the first row of `exceptions`, checksum:, hot:,
 # fixed:, gone: names of functions}.
 RSpec.shared_examples "a freight desk" do |language|
   def started(app, **env) = keep(app.new(env: env.transform_keys(&:to_s))).ready
   def ours(row) = row.fetch("file")[%r{examples/\w+_app/.*}]
 
-  # Rows of several commands that trace at once, by the command's name.
+  # Traces with several commands at once. Returns the rows by the command's name.
   def ask(app, commands, seconds)
     asked = commands.to_h do |command|
       [command, probescope_start(command, "-p", app.pid, "--workers", "-d", seconds, "--json")]
@@ -21,7 +21,7 @@ RSpec.shared_examples "a freight desk" do |language|
     end
   end
 
-  it "says what is in a manifest, prints labels with the same checksum when fixed, and refuses nonsense" do
+  it "parses a manifest, prints labels with the same checksum when fixed, and refuses invalid input" do
     manifest = "(container C-7 (pallet P-1 (crate K-3 tea 12 rice 40)) (pallet P-2 salt 9))"
     answers = [{}, { FIXED: "parser,checksum" }].map do |env|
       app = started(language.fetch(:app), **env)
@@ -39,8 +39,8 @@ RSpec.shared_examples "a freight desk" do |language|
     expect(answers.first["checksum"]).to eq(format("%08x", Zlib.crc32(answers.first["label"])))
   end
 
-  # Asked of the master, for its workers: what the guide does.
-  it "is told its mistakes under load, and no longer when they are fixed", :bpf do
+  # The commands trace the master's workers, as in the guide.
+  it "shows its mistakes under load, and none when they are fixed", :bpf do
     app = started(language.fetch(:app))
     skip_unless_served(app, "sample__stats", "backtrace__done")
     load = keep(app.load)
@@ -66,8 +66,8 @@ RSpec.shared_examples "a freight desk" do |language|
     expect(load.stop(:INT)).to be_success, load.to_s
   end
 
-  # The first request wakes a VM that sleeps, so that it is not among those counted here.
-  it "is told each of its requests, by route and status, as its client counts them", :bpf do
+  # The first request wakes a sleeping VM, so it is not counted here.
+  it "shows each of its requests, by route and status, as its client counts them", :bpf do
     app = started(language.fetch(:app))
     command = probescope_start("requests", "-p", app.pid, "--workers", "-d", 600, "--json")
     app.workers.each do |pid|

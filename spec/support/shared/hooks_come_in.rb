@@ -1,14 +1,14 @@
 # frozen_string_literal: true
 
-# Programs that count their work (spec/truth/programs), each holding the VM's lock in its own way.
+# Programs that count their work (spec/truth/programs), each with its own use of the VM's lock.
 # `language`: a Truth::Language.
 #
-# How long hooks take to come in says little on a machine that is busy with other things. So it is
-# measured in the program's own units of work, of some ms each: those that it does between the
-# moment when its watcher sees the tracer and the moment when its hooks are in, less the time for
-# which other programs keep the watcher from a CPU.
+# On a busy machine, the time until hooks come in depends on other programs. So it is measured in
+# the program's own units of work, of some ms each: the units between the moment when its watcher
+# sees the tracer and the moment when its hooks are in. The time in which other programs keep the
+# watcher from a CPU is subtracted.
 RSpec.shared_examples "hooks come in" do |language|
-  # [units in half of the attaches at most, units in each of them at most]. One of a crowd does a
+  # [limit of units for half of the attaches, limit for each of them]. A thread of a crowd does a
   # unit every 80 ms, or 200 ms, and a burst of ten comes every 300 ms.
   bounds = {"cpu" => [10, 60], "system_calls" => [10, 60], "parked" => [20, 100], "crowd" => [1, 2],
             "served" => [1, 2], "bursts" => [5, 20], language.python? ? "tasks" : "fibers" => [10, 60]}
@@ -18,7 +18,7 @@ RSpec.shared_examples "hooks come in" do |language|
 
   define_method(:library) { language.python? ? {library: Support::Python.library} : {} }
 
-  # ns for which each thread of the library was ready to run and had no CPU, by task.
+  # Returns the ns for which each thread of the library was ready to run without a CPU, by task.
   def kept_from_cpu(program)
     ours = Dir["/proc/#{program.pid}/task/*"].select do |task|
       File.read("#{task}/comm").start_with?("probescope")
@@ -26,7 +26,7 @@ RSpec.shared_examples "hooks come in" do |language|
     ours.to_h { |task| [task, File.read("#{task}/schedstat").split[1].to_i] }
   end
 
-  # When the watcher saw the tracer, and when the hooks were in: ns of CLOCK_MONOTONIC.
+  # Returns when the watcher saw the tracer, and when the hooks were in, in ns of CLOCK_MONOTONIC.
   def attach(program)
     before = kept_from_cpu(program)
     tracer = attacher(program, "exception__stats", **library).tap(&:attached)
@@ -38,7 +38,7 @@ RSpec.shared_examples "hooks come in" do |language|
   end
 
   bounds.each do |temperament, (usual, longest)|
-    it "before a program in #{temperament.tr("_", " ")} has done much" do
+    it "before a program in #{temperament.tr("_", " ")} has done much work" do
       program =
         target(language.path("temperament"), temperament, "1", @folder, options: language.options).ready
       moments = Array.new(attaches) { attach(program) }

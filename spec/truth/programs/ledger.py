@@ -1,4 +1,4 @@
-"""What a program counts about itself while it runs: the twin of ledger.rb, which describes it."""
+"""A program's counters while it runs. ledger.rb is the Ruby version and describes them."""
 
 import collections
 import contextlib
@@ -10,15 +10,15 @@ import time
 
 
 class Collections:
-    """What the garbage collector has done, as it tells itself."""
+    """Totals of the garbage collector, from its own callbacks."""
 
     def __init__(self):
         self.number = self.ns = self.cpu_ns = self._began = self._cpu_began = 0
         gc.callbacks.append(self._told)
 
     def _told(self, phase, _):
-        # A thread that asks for its CPU time may lose its CPU there: within what others take for
-        # the collection, or before it.
+        # A thread may lose its CPU while it reads its CPU time: within the time that others count
+        # for the collection, or before it.
         cpu = time.thread_time_ns()
         if phase == "start":
             self._began, self._cpu_began = time.monotonic_ns(), cpu
@@ -31,11 +31,11 @@ class Collections:
 class Page:
     """One thread's counters."""
 
-    # ns: a pause that is worth a note at its end.
+    # ns: a longer pause gets a note at its end.
     PAUSE = 2_000_000
 
     def __init__(self, collected):
-        """collected: Collections, where it has the process's counters, too."""
+        """collected: the Collections, if the page has the process's counters, too."""
         self._counters = collections.Counter()
         self.notes = []
         self._collected = collected
@@ -44,7 +44,7 @@ class Page:
         self._counters[counter] += number
 
     def time(self, name, function, *arguments, collects=False):
-        """Calls a function that is named so, and returns the ns of its body or None."""
+        """Calls a function with this name, and returns the ns of its body or None."""
         collections = self._collected.cpu_ns if collects else 0
         cpu, wall = time.thread_time_ns(), time.monotonic_ns()
         inner = function(*arguments)
@@ -76,13 +76,13 @@ class Page:
         }
 
     def close(self):
-        """When the program has ended."""
+        """Writes the last note, when the program has ended."""
         self.notes.append((time.monotonic_ns(), dict(self._counters)))
 
     def resume(self):
-        """After a pause, in which this thread counted nothing.
+        """Writes a note after a pause, in which this thread counted nothing.
 
-        The process may have: its other threads, and the library.
+        The process may have counted: in other threads, and in the library.
         """
         now = time.monotonic_ns()
         if self.notes and now - self.notes[-1][0] > self.PAUSE:
@@ -97,14 +97,14 @@ class Ledger:
         self._collected = Collections()
 
     def page(self, process=False):
-        """To be called once by each thread."""
+        """Each thread calls this once."""
         page = Page(self._collected if process else None)
         with self._lock:
             self._pages.append(page)
         return page
 
     def forget(self):
-        """A forked child begins a ledger of its own."""
+        """Begins a new ledger in a forked child."""
         self._pages.clear()
 
     def write(self):

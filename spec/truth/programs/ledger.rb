@@ -2,26 +2,26 @@
 
 require "json"
 
-# What a program counts about itself while it runs: cumulative counters, written down with the time
-# after each unit of work. Each thread has a page of its own, so that no counter is shared.
+# The counters that a program keeps while it runs. They are cumulative, and written down with the
+# time after each unit of work. Each thread has its own page, so no counter is shared.
 #
-# A file PID.json in the given directory has {"pages": [[[ns, {counter: value}], ...], ...]}, times
-# in ns of CLOCK_MONOTONIC. "calls:NAME", "raised" (with what the VM's library raises for itself:
-# "raised_anywhere"), "things", "texts", "requests:ROUTE" count; "work" counts all calls of
-# functions of work.rb; "wall:NAME" and "cpu:NAME" are ns of the wall clock and of the thread's CPU
-# clock that calls of NAME took, with what the call itself takes. "inner:NAME" is the wall clock
-# between the first and the last statement of NAME. "gc:NAME", of functions that make garbage, is
-# the part of "cpu:NAME" that collections of garbage took. "process:..." are what the process
-# counts: its CPU time in ns, the collections, the objects, and the CPU time of collections in ns,
-# "process:gc_cpu"; in Python that by the wall clock as well, "process:gc". One page of a process
-# has them. "fibers" is how many there are from the beginning.
+# A file PID.json in the given directory has {"pages": [[[ns, {counter: value}], ...], ...]}, with
+# times in ns of CLOCK_MONOTONIC. "calls:NAME", "raised" (or "raised_anywhere", with the exceptions
+# that the VM's library raises itself), "things", "texts" and "requests:ROUTE" are counts. "work"
+# counts all calls of functions of work.rb. "wall:NAME" and "cpu:NAME" are the ns of calls of NAME
+# by the wall clock and by the thread's CPU clock, including the call itself. "inner:NAME" is the
+# wall time between the first and the last statement of NAME. "gc:NAME" is the part of "cpu:NAME"
+# that collections took, for functions that make garbage. "process:..." are the process's CPU time
+# in ns, its collections, its objects, and the CPU time of collections in ns ("process:gc_cpu"; in
+# Python also by the wall clock, "process:gc"). One page of a process has these. "fibers" is the
+# number of fibers from the beginning.
 class Ledger
-  # One thread's counters.
+  # The counters of one thread.
   class Page
-    # ns: a pause that is worth a note at its end.
+    # ns: a longer pause gets a note at its end.
     PAUSE = 2_000_000
 
-    # process: it has the process's counters, too.
+    # process: whether the page has the process's counters, too.
     def initialize(process)
       @counters = Hash.new(0)
       @notes = []
@@ -32,9 +32,9 @@ class Ledger
 
     def add(counter, number = 1) = @counters[counter] += number
 
-    # The block is the call of a function named so, which returns the ns of its body or nil.
-    # collects: it makes garbage, in the only thread that does; the VM tells the time of collections
-    # of all threads together.
+    # The block calls the function with this name, and returns the ns of its body or nil. collects:
+    # the function makes garbage, in the only thread that does; the VM has one time for the
+    # collections of all threads.
     def time(name, collects: false)
       collections = GC.total_time
       cpu = Ledger.cpu
@@ -42,7 +42,7 @@ class Ledger
       inner = yield
       wall = Ledger.wall - wall
       cpu = Ledger.cpu - cpu
-      collections = GC.total_time - collections # what follows allocates, and may collect garbage
+      collections = GC.total_time - collections # the next lines allocate, and may start a collection
       @counters["wall:#{name}"] += wall
       @counters["cpu:#{name}"] += cpu
       @counters["gc:#{name}"] += collections if collects
@@ -56,11 +56,11 @@ class Ledger
       @notes << [Ledger.wall, @counters.dup]
     end
 
-    # When the program has ended.
+    # Writes the last note, when the program has ended.
     def close = @notes << [Ledger.wall, @counters.dup]
 
-    # After a pause, in which this thread counted nothing. The process did: hooks that came in
-    # meanwhile make objects.
+    # Writes a note after a pause, in which this thread counted nothing. The process did count:
+    # hooks that came in meanwhile allocate objects.
     def resume
       now = Ledger.wall
       return unless @notes.any? && now - @notes.last[0] > PAUSE
@@ -88,12 +88,12 @@ class Ledger
     @lock = Mutex.new
   end
 
-  # To be called once by each thread.
+  # Each thread calls this once.
   def page(process: false)
     Page.new(process).tap { |page| @lock.synchronize { @pages << page } }
   end
 
-  # A forked child begins a ledger of its own.
+  # Begins a new ledger in a forked child.
   def forget = @pages.clear
 
   def write

@@ -1,4 +1,4 @@
-"""python temperament.py NAME SEED DIRECTORY: the twin of temperament.rb, which describes it."""
+"""python temperament.py NAME SEED DIRECTORY. The Ruby version, temperament.rb, describes it."""
 
 import asyncio
 import itertools
@@ -16,7 +16,7 @@ from work import Work
 
 
 class Temperament:
-    """One method each: how the work comes."""
+    """Each method distributes the work in its own way."""
 
     def __init__(self, ledger, seed):
         self._ledger = ledger
@@ -37,7 +37,7 @@ class Temperament:
             work.c_unit()
 
     def system_calls(self):
-        """The GIL is let go of for calls of 0.1 ms and 2 ms."""
+        """Releases the GIL for calls of 0.1 ms and 2 ms."""
         work = self._new_work()
         self._ready()
         while not self._over:
@@ -56,7 +56,7 @@ class Temperament:
             work.linger()
 
     def garbage(self):
-        """The garbage collector has much to do."""
+        """Makes much garbage."""
         work = self._new_work()
         self._ready()
         while not self._over:
@@ -64,7 +64,7 @@ class Temperament:
             work.litter()
 
     def pool(self):
-        """Four workers; the main thread hands out jobs of some 1, 5 or 20 ms, and is parked most of
+        """Four workers. The main thread hands out jobs of about 1, 5 or 20 ms, and waits most of
         the time.
         """
         jobs = queue.Queue(8)
@@ -77,18 +77,18 @@ class Temperament:
         self._finish(workers, [jobs] * 4)
 
     def parked(self):
-        """Four workers with no pause, and a main thread that waits for their end."""
+        """Four workers without a pause, and a main thread that waits for their end."""
         workers = self._in_threads([self] * 4, process=True)
         self._ready()
         for worker in workers:
             worker.join()
 
     def get(self):
-        """As a queue of jobs that never is empty."""
+        """Acts as a queue that always has a job."""
         return not self._over
 
     def served(self):
-        """Eight threads, of which one has a job every 0.2 s, from another thread.
+        """Eight threads. Another thread gives one of them a job every 0.2 s.
 
         The main thread waits for their end.
         """
@@ -109,8 +109,8 @@ class Temperament:
             worker.join()
 
     def crowd(self):
-        """Twelve threads that are served in turns, one every 80 ms, and take 12 ms longer than
-        their work.
+        """Twelve threads that get work in turns, one every 80 ms, and run for 12 ms after their
+        work.
         """
         queues = [queue.Queue() for _ in range(12)]
         workers = self._in_threads(queues, linger=True)
@@ -150,7 +150,7 @@ class Temperament:
                     page.note()
 
         async def everything():
-            # Made before anybody counts: a busy machine begins the last of the tasks seconds later.
+            # Made before counting begins: on a busy machine the last task starts seconds later.
             works = [Work(page, random.Random(self._seed + number)) for number in range(100)]
             self._ready()
             await asyncio.gather(*(one(number, work) for number, work in enumerate(works)))
@@ -176,7 +176,7 @@ class Temperament:
         return Work(self._ledger.page(process=True), random.Random(self._seed))
 
     def _in_threads(self, queues, linger=False, process=False, units=1):
-        """process: the first one notes what the process counts. units: of a job."""
+        """process: the first thread notes the process's counters. units: units of a job."""
         barrier = threading.Barrier(len(queues) + 1)
 
         def serve(number, jobs):
@@ -229,10 +229,10 @@ class Temperament:
         self._over = True
 
 
-# Several of these at once leave the CPU to the tracers that start beside them.
+# With several programs at once, the low priority leaves the CPU to the starting tracers.
 if "TRUTH_GROUP" in os.environ:
     os.setpriority(os.PRIO_PROCESS, 0, 15)
-# A probe of its own for each of them, which costs nothing until somebody listens.
+# Each function has its own probe, which costs nothing without a tracer.
 probescope.latency(Work.step)
 probescope.latency(Work.nap)
 

@@ -1,12 +1,12 @@
 # frozen_string_literal: true
 
-# ruby temperament.rb NAME SEED DIRECTORY: does known work in that temperament until SIGTERM, then
-# writes its ledger (ledger.rb). Prints "ready" once all of its threads and processes are there.
+# ruby temperament.rb NAME SEED DIRECTORY: does known work in this temperament until SIGTERM, then
+# writes its ledger (ledger.rb). Prints "ready" when its threads and processes run.
 require_relative "../../../lib/probescope/latency"
 require_relative "ledger"
 require_relative "work"
 
-# One method each: how the work comes.
+# Each method distributes the work in its own way.
 class Temperament
   def initialize(ledger, seed)
     @ledger = ledger
@@ -27,7 +27,7 @@ class Temperament
     work.c_unit until @over
   end
 
-  # The lock of the VM is let go of for calls of 0.1 ms and 2 ms.
+  # Releases the VM lock for calls of 0.1 ms and 2 ms.
   def system_calls
     work = new_work
     ready
@@ -49,7 +49,7 @@ class Temperament
     end
   end
 
-  # The garbage collector has much to do.
+  # Makes much garbage.
   def garbage
     work = new_work
     ready
@@ -59,7 +59,7 @@ class Temperament
     end
   end
 
-  # Four workers; the main thread hands out jobs of some 1, 5 or 20 ms, and is parked most of the
+  # Four workers. The main thread hands out jobs of about 1, 5 or 20 ms, and waits most of the
   # time.
   def pool
     jobs = Thread::SizedQueue.new(8)
@@ -75,15 +75,15 @@ class Temperament
     workers.each(&:join)
   end
 
-  # Four workers with no pause, and a main thread that waits for their end.
+  # Four workers without a pause, and a main thread that waits for their end.
   def parked
     workers = in_threads(4, process: true) { |work| work.unit until @over }
     ready
     workers.each(&:join)
   end
 
-  # Eight threads, of which one has a job every 0.2 s, from another thread. The main thread waits
-  # for their end.
+  # Eight threads. Another thread gives one of them a job every 0.2 s. The main thread waits for
+  # their end.
   def served
     jobs = Thread::Queue.new
     workers = in_threads(8) { |work| work.unit while jobs.pop }
@@ -100,7 +100,7 @@ class Temperament
     workers.each(&:join)
   end
 
-  # Twelve threads that are served in turns, one every 80 ms, and take 12 ms longer than their work.
+  # Twelve threads that get work in turns, one every 80 ms, and run for 12 ms after their work.
   def crowd
     queues = Array.new(12) { Thread::Queue.new }
     mine = queues.dup
@@ -133,7 +133,7 @@ class Temperament
     end
   end
 
-  # A hundred fibers in turns, each in the middle of its work.
+  # A hundred fibers in turns. Each switch happens in the middle of the work.
   def fibers
     page = @ledger.page(process: true)
     all = Array.new(100) do |i|
@@ -181,7 +181,7 @@ class Temperament
 
   def new_work = Work.new(@ledger.page(process: true), Random.new(@seed))
 
-  # process: the first one notes what the process counts.
+  # process: the first thread notes the process's counters.
   def in_threads(count, process: false, &body)
     started = Thread::Queue.new
     threads = Array.new(count) do |i|
@@ -203,9 +203,9 @@ class Temperament
   end
 end
 
-# Several of these at once leave the CPU to the tracers that start beside them.
+# With several programs at once, the low priority leaves the CPU to the starting tracers.
 Process.setpriority(Process::PRIO_PROCESS, 0, 15) if ENV["TRUTH_GROUP"]
-# A probe of its own for each of them, which costs nothing until somebody listens.
+# Each method has its own probe, which costs nothing without a tracer.
 Probescope::Latency.trace(Work, :step)
 Probescope::Latency.trace(Work, :nap)
 name, seed, directory = ARGV

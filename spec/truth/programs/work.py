@@ -1,4 +1,4 @@
-"""Units of known work: the twin of work.rb."""
+"""Units of known work. work.rb is the Ruby version."""
 
 import ast
 import asyncio
@@ -8,7 +8,7 @@ import zlib
 
 import probescope
 
-# Calls of C, some of 0.05 ms, one of 0.5 ms, one of 5 ms: how many, and of how many bytes.
+# Calls of C: about 0.05 ms, 0.5 ms and 5 ms each. Pairs of number and bytes.
 CALLS = [(6, 200_000), (1, 2_000_000), (1, 10_000_000)]
 
 
@@ -33,8 +33,8 @@ class Thing:
 
 
 def raised_in_a_text():
-    """How many exceptions traceback raises for itself where it makes a text of this one: those of
-    lines that it cannot parse.
+    """Returns how many exceptions traceback itself raises to format this one: one for each line
+    that it cannot parse.
     """
     raised = 0
     parse = ast.parse
@@ -56,9 +56,9 @@ def raised_in_a_text():
 
 
 class Work:
-    """Every figure that a command tells of it is in the page, too.
+    """The page also has every figure that a command shows.
 
-    random: decides how the work is shared out.
+    random: decides how the work is divided.
     """
 
     def __init__(self, page, random):
@@ -85,8 +85,8 @@ class Work:
         self._page.note()
 
     def c_unit(self):
-        """C takes most of the time, and what follows is called where the VM looks up for the first
-        time after it.
+        """Calls C for most of the time. The next calls are where the VM makes its first check after
+        the C call.
         """
         self._data = self._data or bytes(self._bytes)
         self._page.time("crunch", self.crunch, self._data)
@@ -95,7 +95,7 @@ class Work:
         self._page.note()
 
     def linger(self):
-        """Longer than 10 ms, without CPU."""
+        """Takes longer than 10 ms, without CPU."""
         self._page.time("nap", self.nap)
         self._page.add("work", 2)
         self._page.note()
@@ -105,7 +105,7 @@ class Work:
         self._page.add("work", 2)
         self._page.note()
 
-    # These return the ns that their bodies took.
+    # These return the ns of their bodies.
     def step(self, n):
         began = time.monotonic_ns()
         total = 0
@@ -156,7 +156,7 @@ class Work:
         self._page.add("requests:/orders/*" if self._number % 5 else "requests:(not found)")
 
     def waste(self):
-        """Lists in cycles, which only the garbage collector frees."""
+        """Makes lists in cycles, which only the garbage collector frees."""
         began = time.monotonic_ns()
         n = 500
         while n > 0:
@@ -183,7 +183,7 @@ class Work:
         return time.monotonic_ns() - began
 
 
-# Found out while there is one thread.
+# Measured here, while there is only one thread.
 try:
     object.__new__(Work).dig(1)
 except TruthError:

@@ -6,13 +6,13 @@ require_relative "../../../lib/probescope/rack"
 TruthError = Class.new(StandardError)
 Thing = Class.new
 
-# Units of known work. Every figure that a command tells of it is in the page, too.
+# Units of known work. The page also has every figure that a command shows.
 class Work
-  # Calls of C, some of 0.05 ms, one of 0.5 ms, one of 5 ms: how many, and of how many bytes.
+  # Calls of C: about 0.05 ms, 0.5 ms and 5 ms each. Pairs of number and bytes.
   CALLS = [[6, 200_000], [1, 2_000_000], [1, 10_000_000]].freeze
   SITE = Probescope::Rack.new(->(env) { [env["PATH_INFO"] == "/none" ? 404 : 200, {}, ["truth"]] })
 
-  # random: decides how the work is shared out.
+  # random: decides how the work is divided.
   def initialize(page, random)
     @page = page
     @step = 1000 + random.rand(4000)
@@ -36,8 +36,8 @@ class Work
     @page.note
   end
 
-  # C takes most of the time, and what follows is called where the VM looks up for the first time
-  # after it.
+  # Calls C for most of the time. The next calls are where the VM makes its first check after the C
+  # call.
   def c_unit
     @data ||= "\0" * @bytes
     @page.time("crunch") { crunch(@data) }
@@ -46,7 +46,7 @@ class Work
     @page.note
   end
 
-  # Longer than 10 ms, without CPU.
+  # Takes longer than 10 ms, without CPU.
   def linger
     @page.time("nap") { nap }
     @page.add("work", 2)
@@ -61,7 +61,7 @@ class Work
 
   private
 
-  # These return the ns that their bodies took.
+  # These return the ns of their bodies.
   def step(n)
     began = Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)
     sum = 0
@@ -119,7 +119,7 @@ class Work
     @page.add((@number % 5).zero? ? "requests:(not found)" : "requests:/orders/*")
   end
 
-  # Arrays in cycles, which only the garbage collector frees.
+  # Makes arrays in cycles, which only the garbage collector frees.
   def waste
     began = Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)
     n = 500

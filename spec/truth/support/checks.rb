@@ -1,9 +1,9 @@
 # frozen_string_literal: true
 
 module Truth
-  # One figure beside its truth. said: a number, or nil. truth: the best guess, or nil. within: the
-  # Range in which the truth lies. near: of a count, the Range in which it lies where the interval's
-  # ends are as the command says.
+  # A figure with its truth. said: the command's number, or nil. truth: the best estimate, or nil.
+  # within: the Range that contains the truth. near: for a count, the Range if the interval's ends
+  # are exactly those of the command.
   Figure = Struct.new(:what, :said, :truth, :within, :near, :share, keyword_init: true) do
     def self.share(what, said, truth, within = truth..truth)
       new(what: what, said: said.to_f, truth: truth, within: within, share: true)
@@ -11,16 +11,16 @@ module Truth
 
     def right? = share ? error <= POINTS : within.cover?(said || -1)
 
-    # How far it is outside: shares in points, counts in percent.
+    # How far the figure is outside the Range: shares in points, counts in percent.
     def error
       value = said || -1
       nearest = value.clamp(within.begin, within.end)
       share ? (value - nearest).abs * 100 : (value - nearest).abs.fdiv([nearest, 1].max) * 100
     end
 
-    # How far a count is from the best guess, in percent of it: below 0 for what is too low. The
-    # guess is uncertain by what happens while the interval begins and ends. nil for shares, and for
-    # counts of which one is more than 1 %.
+    # How far a count is from the best estimate, in percent of it; negative if it is too low. Events
+    # at the begin and the end of the interval make the estimate uncertain. Returns nil for shares,
+    # and for counts below 100, of which one event is more than 1 %.
     def bias = share || truth.to_f < 100 ? nil : ((said || 0) / truth.to_f - 1) * 100
 
     def to_s
@@ -29,19 +29,19 @@ module Truth
       format("%s: said %.3f, in truth %.3f", what, said, truth)
     end
   end
-  # Of a share.
+  # Limit for a share.
   POINTS = 5
 
-  # What a command told of one process, held against that process's ledger. A subclass for each
-  # command. Commands are asked about several processes, with --by-pid.
+  # Compares a command's answer about one process with that process's ledger. Each command has its
+  # own subclass. The commands trace several processes, with --by-pid.
   class Check
-    # The interval of what is told as it happens ends when bpftrace hears stats__done, this long
-    # after the time that it reads at most, on a machine that is busy with other things.
+    # The interval of live events ends when bpftrace reads stats__done. On a machine busy with other
+    # programs, it reads stats__done at most this long after its time.
     SLACK = 50_000_000
-    # And that long as a rule.
+    # The usual delay.
     USUAL_SLACK = 10_000_000
 
-    # A check for each process that is counted.
+    # Returns a check for each process that counts.
     def self.of(language, answer, ledgers)
       processes(answer).filter_map do |pid, interval, rows|
         ledger = ledgers[pid]
@@ -49,7 +49,7 @@ module Truth
       end
     end
 
-    # [[pid, [begin, end], rows]]; times in ns of CLOCK_MONOTONIC.
+    # Returns [[pid, [begin, end], rows]], with times in ns of CLOCK_MONOTONIC.
     def self.processes(answer)
       answer.fetch("processes").filter_map do |process|
         next if process["left_out"]
@@ -60,7 +60,7 @@ module Truth
       end
     end
 
-    # What the command says that it lost, and the processes that it names and leaves out.
+    # Returns the losses that the command reports, and the processes that it leaves out.
     def self.lost(answer)
       answer["lost"]
         .merge("processes left out" => answer.fetch("processes", []).count { |one| one["left_out"] })
@@ -79,13 +79,12 @@ module Truth
       @ledger = ledger
     end
 
-    # How many samples it was made of, of commands that take some.
+    # Number of samples in the figures, for a command that takes samples.
     def samples = nil
 
     private
 
-    # beside: how many more or fewer are no fault.
-    # begun: see Ledger#growth.
+    # beside: tolerance of the count. begun: see Ledger#growth.
     def count(what, said, counter, beside: 0, begun: counter)
       within, near = [self.class::SLACK, self.class::USUAL_SLACK].map do |slack|
         range = growth(counter, slack, begun)
@@ -94,17 +93,17 @@ module Truth
       Figure.new(what: what, said: said, truth: estimate(counter, begun), within: within, near: near)
     end
 
-    # ns that were counted, as a part of the interval. inner: a counter that grows by less, where
-    # the truth lies between the two.
+    # Counted ns as a part of the interval. inner: a counter that grows by less. The truth is
+    # between the two counters.
     def part(what, said, counter, inner = counter)
       most = growth(counter, self.class::SLACK).end
       least = [growth(inner, self.class::SLACK).begin, most].min # two clocks
       Figure.share(what, said.fdiv(wall), estimate(counter) / wall, least.fdiv(wall)..most.fdiv(wall))
     end
 
-    # The time in a function is less than what passed around its call, where a hook and the VM take
-    # some, and more than what passed in its body. On a busy machine the thread waits for a CPU in
-    # either place.
+    # The time in a function is less than the time around its call, which includes a hook and the
+    # VM, and more than the time in its body. On a busy machine the thread waits for a CPU in both
+    # places.
     def time_in(what, said, name)
       inner = "inner:#{name}"
       part(what, said, "wall:#{name}", counted?(inner) ? inner : "wall:#{name}")
@@ -114,7 +113,7 @@ module Truth
     def estimate(counter, begun = counter) = @ledger.estimate(counter, @from, @to, begun: begun)
     def counted?(counter) = @ledger.names("").include?(counter)
 
-    # Fails where the program does not count that at all.
+    # Fails if the program does not have this counter.
     def growth(counter, slack, begun = counter)
       counted?(counter) ? @ledger.growth(counter, @from, @to, slack, begun: begun) : raise(KeyError, counter)
     end
@@ -134,8 +133,8 @@ module Truth
     def sum(rows, key = "count") = rows.sum { |row| row[key] || 0 }
   end
 
-  # Rows of a flush are all of one moment, which the process tells. A clock that is set while the
-  # command runs moves it.
+  # All rows of a flush belong to one moment, which the process reports. If the clock is set while
+  # the command runs, that moment moves.
   class RowsCheck < Check
     SLACK = USUAL_SLACK = 1_000_000
   end
@@ -150,7 +149,7 @@ module Truth
 
     private
 
-    # Where a call takes long enough that the program's own clocks are no large part of it.
+    # Only for calls that are long, compared with the time of the program's own clocks.
     def elapsed(name, row)
       truth = estimate("wall:#{name}")
       return [] if truth < 0.05 * wall || !row["calls"]
@@ -181,8 +180,8 @@ module Truth
     def figures = [count("texts", sum(at("told")), "texts")]
   end
 
-  # Of calls that were under way when its hooks came in the command knows nothing. Where they are
-  # many, the program counts what begins, too.
+  # The command has no call that began before its hooks were in. A program with many such calls also
+  # counts the begins.
   class SlowCheck < Check
     def figures
       %w[nap doze].select { |name| counted?("calls:#{name}") }.map do |name|
@@ -201,7 +200,7 @@ module Truth
     end
   end
 
-  # A collection ends when all was swept, which may be later than the program knows of it.
+  # A collection ends after the whole sweep, perhaps later than the program counts it.
   class GcCheck < Check
     def figures
       [count("collections", sum(@rows), "process:collections", beside: 1),
@@ -210,15 +209,15 @@ module Truth
 
     private
 
-    # The program's callbacks are around the library's, and may lose their CPU there. A collection
-    # takes as long as its CPU time at least.
+    # The program's callbacks enclose the library's, and may lose their CPU there. A collection
+    # takes at least its CPU time.
     def time
       part("time of the garbage collector, of the interval", sum(@rows, "total_ns"), "process:gc",
            "process:gc_cpu")
     end
   end
 
-  # A line each second, of each process.
+  # One line a second for each process.
   class StatCheck < RowsCheck
     def self.processes(answer)
       answer.group_by { |line| line["pids"].first }.map do |pid, lines|
@@ -233,8 +232,8 @@ module Truth
     def figures
       counts = {"calls" => "work", "raises" => "raised_anywhere", "allocations" => "process:objects"}
       counts = counts.select { |_, counter| counted?(counter) }
-      # The VM's count less what the library says that it left out. What a note of the ledger takes
-      # itself is in the next one. A fiber has an object of the library's.
+      # The VM's count minus the objects that the library leaves out. The objects of a note belong
+      # to the next note. The library makes one object for each fiber.
       beside = {"allocations" => 10 + @ledger.total("fibers")}
       [*counts.map { |key, counter| count(key, total(key), counter, beside: beside.fetch(key, 0)) },
        part("CPU", total("cpu_ns"), "process:cpu")]
@@ -242,18 +241,18 @@ module Truth
 
     private
 
-    # nil where a line has none: the process does not serve it.
+    # Returns nil if a line has no figure: the process does not serve it.
     def total(key) = @rows.map { |row| row[key] }.then { |all| all.sum if all.all? }
   end
 
-  # Shares of the process's CPU time. A sample has an error of its own: with fewer than 3,000, 5
-  # points are no fault.
+  # Shares of the process's CPU time. With fewer than 3,000 samples, an error of 5 points may be
+  # chance.
   class HotCheck < Check
     def samples = process["seconds"] * process["cpu_share"] * @answer["sample_rate"]
 
     COLLECTIONS = "(garbage collection)"
 
-    # Functions that are timed call nothing that has a row, but collections.
+    # Timed functions call nothing that has a row, except collections.
     def figures
       figures = @ledger.names("cpu:").map do |name|
         collected = apart? && counted?("gc:#{name}") ? estimate("gc:#{name}") : 0
@@ -282,16 +281,16 @@ module Truth
     end
   end
 
-  # The lines of a function together: what each of them takes is not known to the program.
+  # The lines of a function together: the program does not measure each line.
   class LinesCheck < HotCheck
     private
 
-    # Lines have none.
+    # Lines have no totals.
     def totals = []
   end
 
-  # A probe for one function. answer: [{"pid", "from", "to", "count", "ns"}, ...], as Truth.latency
-  # asked for it: each call has its time, so the interval is exact.
+  # A probe of one function. answer: [{"pid", "from", "to", "count", "ns"}, ...], from
+  # Truth.latency. Each call has its time, so the interval is exact.
   class LatencyCheck < Check
     SLACK = USUAL_SLACK = 1_000_000
 
@@ -305,8 +304,8 @@ module Truth
     end
   end
 
-  # Calls as they happen, up to the end of the last second that the command says is over. Each call
-  # has its time, so the interval is exact.
+  # Live calls up to the end of the last second that the command reports as over. Each call has its
+  # time, so the interval is exact.
   class FlowCheck < Check
     SLACK = USUAL_SLACK = 1_000_000
 
@@ -328,8 +327,7 @@ module Truth
       {"events" => rows.sum { |row| row["count"] }}
     end
 
-    # What was under way at the begin is not shown, and what is under way at the end has no time
-    # yet.
+    # Calls that began before the interval are not shown. Calls that end after it have no time yet.
     def figures
       naps = @rows.select { |row| row["function"] == @language.function("nap") }
       begun = naps.reject { |row| row["event"] == "leave" }
@@ -338,8 +336,8 @@ module Truth
     end
   end
 
-  # How long the threads that are on the CPU wait for the VM lock, held against what the kernel says
-  # of them (LockWaits). The last wait of each thread may have no end yet.
+  # Compares the waits for the VM lock of threads that compute with the kernel's figures
+  # (LockWaits). The last wait of each thread may have no end yet.
   class GvlCheck < Check
     def figures
       @answer["waits"].fetch(@pid).busy(@from, @to).map do |thread, range|
@@ -360,7 +358,7 @@ module Truth
     time.to_i * 1_000_000_000 + time.nsec - realtime_less_monotonic
   end
 
-  # The CPU may be lost between two clocks: the least late reading counts. ns.
+  # In ns. The thread may lose its CPU between the clocks, so the largest difference counts.
   def self.realtime_less_monotonic
     clocks = [Process::CLOCK_REALTIME, Process::CLOCK_MONOTONIC]
     Array.new(9) { clocks.map { |clock| Process.clock_gettime(clock, :nanosecond) }.reduce(:-) }.max

@@ -3,7 +3,7 @@
 module Truth
   PROGRAMS = File.join(Support::ROOT, "spec/truth/programs")
 
-  # How the programs are called and named in one language.
+  # Paths and names of the programs in one language.
   class Language
     attr_reader :name, :options, :suffix, :env
 
@@ -17,37 +17,38 @@ module Truth
       @temperaments = temperaments
     end
 
-    # {temperament => commands}
+    # Returns {temperament => commands}.
     def temperaments = @temperaments.to_h { |name| [name, COMMANDS.fetch(name, ALL)] }
     def file(name) = "#{name}#{@suffix}"
     def path(name) = File.join(PROGRAMS, file(name))
     def lines(name) = File.readlines(path(name))
     def function(name) = "#{@module}Work#{@separator}#{name}"
     def python? = @suffix == ".py"
-    # Do hot and lines have a row of collections? Else they are in that of whoever was interrupted.
+    # Whether hot and lines have a row for collections. Otherwise a collection belongs to the row of
+    # the function that it interrupts.
     def collections_apart? = python? || Support::RUBY_TICKS
-    # How its latency probes are called.
+    # Name of the latency probe of a function.
     def probe(name) = "Work.#{name}"
   end
 
   SAMPLED = %w[hot lines].freeze
   ALL = ["calls", "exceptions", "alloc", "backtraces", "requests", "gc", "stat", "latency", *SAMPLED].freeze
-  # Together with their rests they are on the CPU too rarely for samples.
+  # These programs are on the CPU too rarely for samples.
   RARE = %w[calls slow exceptions alloc backtraces requests gc stat latency].freeze
-  # What makes sense of a temperament (flow: of one thread), where that is not all.
+  # Commands for temperaments that do not suit every command (flow shows one thread).
   COMMANDS = {"c_calls" => %w[calls stat hot lines], "slow_calls" => [*RARE, "flow"],
               "bursts" => [*RARE, "flow"], "crowd" => RARE, "served" => RARE - %w[slow],
               "parked" => [*ALL, "gvl"], "forks" => RARE - %w[latency], "tasks" => ["slow", *ALL]}.freeze
-  # Those in which hooks came late, or on which most depends.
+  # Temperaments in which hooks came late, and the most important ones.
   GATE = %w[system_calls pool crowd forks].freeze
   GATE_COMMANDS = %w[calls exceptions requests stat].freeze
   TEMPERAMENTS = %w[cpu c_calls system_calls slow_calls pool parked served crowd bursts garbage forks
                     deep_stacks].freeze
 
-  # With YJIT it is a language of its own.
+  # Ruby with YJIT counts as another language.
   RUBY = {suffix: ".rb", separator: "#", temperaments: TEMPERAMENTS + %w[fibers],
           env: {"RUBY_YJIT_ENABLE" => nil}}.freeze
-  # Ruby 3.1's refuses what counts calls.
+  # The YJIT of Ruby 3.1 refuses hooks that count calls.
   JIT = RUBY_VERSION >= "3.2" && system(RbConfig.ruby, "--yjit", "-e", "", err: File::NULL)
   LANGUAGES = [Language.new("Ruby", **RUBY),
                *(Language.new("Ruby with YJIT", options: ["--yjit"], **RUBY) if JIT),

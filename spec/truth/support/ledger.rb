@@ -1,26 +1,26 @@
 # frozen_string_literal: true
 
 module Truth
-  # What a program counted about itself, as spec/truth/programs/ledger.rb wrote it: how much a
+  # The counters of a program, as spec/truth/programs/ledger.rb wrote them. Computes how much a
   # counter grew in an interval.
   class Ledger
     def initialize(path)
       @pages = JSON.parse(File.read(path)).fetch("pages")
     end
 
-    # The range in which the growth of a counter lies. from, to: ns of CLOCK_MONOTONIC. slack: ns by
-    # which the ends of the interval are uncertain. begun: the counter of what began, where one
-    # counts what ended, and what began before the interval may be missed. What was counted is known
-    # at the moments of the notes alone.
+    # Returns the range of a counter's growth. from, to: ns of CLOCK_MONOTONIC. slack: uncertainty
+    # of the interval's ends in ns. begun: the counter of begun events, if `counter` has ended
+    # events and may miss those that began before the interval. Counters are exact only at the
+    # moments of notes.
     def growth(counter, from, to, slack, begun: counter)
       least = at_least(counter, to - slack) - at_most(begun, from + slack)
       [least, 0].max..(at_most(counter, to + slack) - at_least(counter, from - slack))
     end
 
-    # The best guess: between two notes a counter grows evenly.
+    # The best estimate: between two notes a counter grows evenly.
     def estimate(counter, from, to, begun: counter) = at(counter, to) - at(begun, from)
 
-    # Names that follow a prefix, such as those of the functions after "calls:".
+    # Names after a prefix, such as those of functions after "calls:".
     def names(prefix)
       counters = @pages.filter_map { |notes| notes.last && notes.last[1].keys }.flatten.uniq
       counters.select { |counter| counter.start_with?(prefix) }.map do |counter|
@@ -28,16 +28,16 @@ module Truth
       end
     end
 
-    # How much a counter grows at least in any interval of that many ns between these moments.
+    # The least growth of a counter in any interval of this many ns between these moments.
     def least_growth(counter, from, to, length)
       moments = @pages.flatten(1).map(&:first).select { |time| (from..(to - length)).cover?(time) }
       [from, *moments].map { |time| growth(counter, time, time + length, 0).begin }.min
     end
 
-    # What a counter had come to at the end.
+    # Value of a counter at the end.
     def total(counter) = @pages.sum { |notes| value(notes.last, counter) }
 
-    # Does it cover that moment, so that its counters are known there?
+    # Whether the ledger covers this moment.
     def reaches?(moment) = @pages.filter_map { |notes| notes.last&.first }.max.to_i >= moment
 
     private

@@ -1,12 +1,12 @@
 # frozen_string_literal: true
 
 module Truth
-  # How long the threads of a process waited for something else than a CPU, as the kernel counts it:
-  # what passed, less the time on a CPU and the time in which the thread could run and had none.
-  # Threads that compute and never block wait for the VM lock alone. What passes between the lock
-  # and a CPU belongs to either.
+  # How long the threads of a process waited for something other than a CPU, from the kernel's
+  # figures: the elapsed time, minus the time on a CPU, minus the time in which the thread was ready
+  # to run without one. Threads that compute and never block wait only for the VM lock. The time
+  # between the lock and the CPU may belong to either.
   class LockWaits
-    # Of the time that passes: a thread that is on a CPU for less has other things to wait for.
+    # Part of the elapsed time. A thread that is on a CPU for less also waits for other things.
     BUSY = 0.02
     EVERY = 0.02 # s
 
@@ -22,8 +22,8 @@ module Truth
       @thread.join
     end
 
-    # {thread id => the Range in which the share of those waits lies that are over at the end}.
-    # from, to: ns of CLOCK_MONOTONIC.
+    # Returns {thread id => Range of the share of waits that have ended}. from, to: ns of
+    # CLOCK_MONOTONIC.
     def busy(from, to)
       notes = @notes.select { |time, _| time.between?(from, to) }.sort_by(&:first)
       return {} if notes.size < 2
@@ -39,8 +39,8 @@ module Truth
 
     private
 
-    # ns from the last note before which it ran until the end. Nobody knows when between two notes
-    # it stopped.
+    # Returns the ns from the last note before which the thread ran until the end. The exact moment
+    # between two notes is unknown.
     def since_it_ran(notes, thread)
       last = notes.last[1][thread].first
       ran = notes.rindex { |_, threads| threads[thread]&.first != last }
@@ -55,7 +55,7 @@ module Truth
       sleep EVERY
     end
 
-    # nil of a thread that has ended.
+    # Returns nil for a thread that has ended.
     def times(path)
       File.read(path).split.first(2).map(&:to_i)
     rescue SystemCallError

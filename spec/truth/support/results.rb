@@ -1,27 +1,27 @@
 # frozen_string_literal: true
 
 module Truth
-  # The probe of a command without which it cannot say anything.
+  # The probe that each command needs.
   PROBES = {"calls" => "function__stats", "exceptions" => "exception__stats", "alloc" => "object__stats",
             "backtraces" => "backtrace__done", "slow" => "function__slow10ms", "hot" => "sample__stats",
             "lines" => "sample", "requests" => "request__done", "gc" => "gc__done",
             "stat" => "function__stats", "latency" => "function__stats", "flow" => "function__entry",
             "gvl" => "gvl__wait"}.freeze
 
-  # What one command said of one program in so many seconds: the figures, and what it said that it
-  # lost. seed: nil for all of them.
+  # The figures and the losses that one command reported for one program in this many seconds. seed:
+  # nil for all seeds together.
   Finding = Struct.new(:language, :temperament, :command, :seed, :seconds, :figures, :lost, :samples,
                        keyword_init: true) do
     def wrong = figures.reject(&:right?)
     def name = "#{language}, #{temperament}, #{command}"
   end
 
-  # Counts of several seeds as if they were one run: an interval's ends are uncertain by less, on
-  # the average, than in one seed.
+  # Adds up the counts of several seeds like those of one run. On average the uncertainty at the
+  # interval's ends is smaller than in one seed.
   module Counts
     module_function
 
-    # nil where there is nothing to add up.
+    # Returns nil if there is nothing to add up.
     def together(findings)
       counts = findings.flat_map(&:figures).select(&:near).group_by(&:what).values
       return if findings.size < 2 || counts.empty?
@@ -37,12 +37,12 @@ module Truth
     end
   end
 
-  # Shares of samples of several seeds as if they were one run: each seed has too few samples by
-  # itself.
+  # Adds up the shares of several seeds like those of one run, because each seed has too few
+  # samples.
   module Samples
     module_function
 
-    # Of the command that has fewest.
+    # Returns the samples of the command with the fewest.
     def least(findings, commands)
       commands.map { |command| findings.select { |one| one.command == command }.sum(&:samples) }.min
     end
@@ -66,7 +66,7 @@ module Truth
     end
   end
 
-  # Keeps what was found, for `rake truth`.
+  # Keeps the findings for `rake truth`.
   module Results
     PATH = File.join(Support::ROOT, "tmp/truth.jsonl")
 
