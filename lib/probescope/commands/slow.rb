@@ -70,9 +70,6 @@ module Probescope
           calls.rows
         end
 
-        # There is no --min.
-        def share(_row) = nil
-
         def nothing = "no call of the application took #{Host::Figure.time(@threshold)} #{Tracing::ALL_HINT}"
 
         def below(shown)

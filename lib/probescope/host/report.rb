@@ -9,8 +9,8 @@ module Probescope
     # process. A command defines a subclass with
     #   rows         Hashes with the fields that docs/schema/schemas.yml lists for its rows, the
     #                most important row first; other keys of a Hash are for its cells only
-    #   share(row)   the share that --min compares, nil without --min
-    # and, where the definition in that file is not enough, with nothing, not_covered and below.
+    # and, with --min, share(row). Where the definition in that file is not enough, it also defines
+    # nothing, not_covered or below.
     class Report
       attr_reader :result
 
@@ -20,6 +20,9 @@ module Probescope
         @definition = definition
         @by_request = by_request
       end
+
+      # The share of a row that --min compares; nil without --min.
+      def share(_row) = nil
 
       # The text in place of a table without rows.
       def nothing = @definition.nothing
