@@ -15,11 +15,12 @@ RSpec.describe "On what bpftrace printed once" do
   # Options of the command that do not change its program.
   def options(kind, command)
     several = [[], ["--by-pid"]] if kind == "several"
-    if %w[one full].include?(kind) && !%w[stat flow slow].include?(command)
-      some = [["--top", "1", "--min", "20"]]
-    end
+    some = [["--top", "1", "--min", "20"]] if %w[one full].include?(kind) && min?(command)
     [*(several || [[]]), *some].flat_map { |words| [words, [*words, "--json"]] }
   end
+
+  # Commands that are no tables have no MIN.
+  def min?(command) = Probescope::CLI.command(command).then { |one| one.const_defined?(:MIN) && one::MIN }
 
   # Several processes in a live recording come in a different order each time, so these are left
   # out.

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "json"
+require "yaml"
 
 module Support
   # What the command's helper reads from a real bpftrace, kept in
@@ -21,8 +22,10 @@ module Support
     end
 
     SLOW = [1, 10, 100].to_h { |ms| ["slow#{ms}ms", ["slow", "--threshold", "#{ms}ms"]] }.freeze
-    TABLES = %w[hot exceptions alloc calls lines backtraces requests gc gvl]
-             .to_h { |name| [name, [name]] }.merge(SLOW).freeze
+    # The program of a command is NAME.bt, except that slow has one for each threshold.
+    TABLES = YAML.safe_load_file(File.join(ROOT, "docs/schema/schemas.yml")).fetch("commands")
+                 .select { |_, command| command["kind"] == "table" }
+                 .to_h { |name, _| [name, [name]] }.except("slow").merge(SLOW).freeze
     BY_REQUEST = ["hot", "exceptions", "alloc", *SLOW.keys].to_h do |name|
       ["#{name}_by_request", [*TABLES.fetch(name), "--by-request"]]
     end.freeze
