@@ -6,9 +6,10 @@ require_relative "core_build"
 # program.
 namespace :core do
   # The three builds run in parallel: their programs wait more than they compute.
-  desc "Build and run the C tests: plain, under ThreadSanitizer, under ASan and UBSan"
+  desc "Build and run the C tests: plain, under ThreadSanitizer, under ASan and UBSan (TEST=parts: one)"
   multitask test: %w[core:plain core:sanitized core:threads]
 
+  desc "Build and run the C tests without sanitizers (TEST=parts: one)"
   task(:plain) { CoreBuild.new("plain").test }
   task :sanitized do
     CoreBuild.new("sanitized", flags: %w[-fsanitize=address,undefined -fno-sanitize-recover=all]).test

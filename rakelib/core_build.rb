@@ -37,9 +37,12 @@ class CoreBuild
     built.success? && Open3.capture2e(program).last.success?
   end
 
-  # Builds and runs each test program. Raises at the end if any program failed.
+  # Builds and runs each test program, or that of TEST: TEST=parts runs parts_test.c. Raises at the
+  # end if any program failed.
   def test
-    tests = Dir["ext/core/test/*_test.c"].sort
+    tests = Dir["ext/core/test/#{ENV.fetch("TEST", "*")}_test.c"].sort
+    raise "there is no ext/core/test/#{ENV.fetch("TEST")}_test.c" if tests.empty?
+
     objects
     results = at_a_time(tests) { |source| run(build(source)) }
     puts "core (#{@name}): #{tests.size} programs, #{results.count(false)} failed"
