@@ -18,6 +18,11 @@ module Lint
     name = names.find { |tool| system("command -v #{tool} >/dev/null") }
     [name, name && `#{name} --version`.include?("version #{CLANG_FORMAT}.")]
   end
+
+  # That of nox's environment for `lint`, or the system's; nil where there is none.
+  def self.ruff
+    Dir["tmp/python/*/nox/lint/bin/ruff"].max || ("ruff" if system("command -v ruff >/dev/null"))
+  end
 end
 
 namespace :lint do
@@ -60,10 +65,18 @@ namespace :lint do
     puts "actionlint: #{out[/Checking (\d+)/, 1]} files, no offenses"
   end
 
-  desc "Let RuboCop and clang-format correct what they can"
+  desc "Let RuboCop, clang-format and ruff correct what they can"
   task :fix do
-    sh "rubocop", "--autocorrect"
-    sh Lint.clang_format.first, "-i", *Lint::C_FILES
+    clang_format, binding = Lint.clang_format
+    ruff = Lint.ruff
+    tools = [%w[rubocop --autocorrect]]
+    tools << [clang_format, "-i", *Lint::C_FILES] if binding
+    tools.push([ruff, "check", "--fix", "--quiet", "."], [ruff, "format", "--quiet", "."]) if ruff
+    puts "lint:fix: clang-format #{Lint::CLANG_FORMAT} is missing" unless binding
+    puts "lint:fix: ruff is missing (nox -s lint installs it)" unless ruff
+    # Each tool runs, even if an earlier one leaves something to correct by hand.
+    failed = tools.reject { |tool| sh(*tool, verbose: false) { |done, _| done } }
+    abort "FAILED: #{failed.map { |tool, *| tool }.uniq.join(", ")}" if failed.any?
   end
 end
 
