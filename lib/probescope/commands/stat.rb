@@ -15,8 +15,8 @@ module Probescope
       ABOUT = <<~TEXT
         What happens in the process: one line a second, as vmstat shows it for the machine. The command
         counts every call of the application's own functions and every allocation, which costs 0.05 to
-        0.1 us for each of them. --light leaves these columns out and costs next to nothing. The figures of several
-        processes are added up.
+        0.1 us for each of them. --light leaves these columns out and costs next to nothing. The figures
+        of several processes are added up.
 
           CPU         share of one processor
           LOOKING     the part of CPU that the hooks of this command took
