@@ -43,7 +43,7 @@ module Probescope
         ended
         served
         notes
-        busy if samples
+        scheduled if samples
         ends
         torn
         raise nothing_known unless @trace.any?
@@ -158,16 +158,32 @@ module Probescope
       TOO_SELDOM = {"ruby" => "what runs for a few ms between two waits",
                     "python" => "what is in system calls of 0.1 ms and more"}.freeze
 
-      def busy
+      def scheduled
         @trace.processes.zip(@trace.targets) do |one, target|
-          delay = target[:run_delay_ns]
-          next unless one.cpu_ns && delay && delay > one.cpu_ns * BUSY.fetch(target[:runtime])
-
-          ran, waited = [one.cpu_ns, delay].map { |ns| Figure.time(ns) }
-          say("the machine is busy: threads of process #{one.pid} ran for #{ran} and waited #{waited} " \
-              "for a CPU; #{TOO_SELDOM.fetch(target[:runtime])} has too few samples " \
-              "(docs/reference/limits.md)")
+          busy(one, target)
+          missed(target)
         end
+      end
+
+      def busy(one, target)
+        delay = target[:run_delay_ns]
+        return unless one.cpu_ns && delay && delay > one.cpu_ns * BUSY.fetch(target[:runtime])
+
+        ran, waited = [one.cpu_ns, delay].map { |ns| Figure.time(ns) }
+        say("the machine is busy: threads of process #{one.pid} ran for #{ran} and waited #{waited} " \
+            "for a CPU; #{TOO_SELDOM.fetch(target[:runtime])} has too few samples " \
+            "(docs/reference/limits.md)")
+      end
+
+      # Only Ruby's samples come at the kernel's ticks, and only where the state of the probe is "on".
+      def missed(target)
+        part = target[:missed_by_ticks]
+        sampled = target[:probes].any? { |name, probe| name.start_with?("sample") && probe[:state] == "on" }
+        return unless part && sampled && target[:runtime] == "ruby"
+
+        say("the kernel's ticks, at which samples are taken, missed #{Figure.share(part)} of the CPU time " \
+            "of process #{target[:pid]}; shares may be wrong by as many points, and what threads do " \
+            "right after a wait has too few samples (docs/reference/limits.md)")
       end
 
       def ends

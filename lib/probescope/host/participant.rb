@@ -6,6 +6,7 @@ require_relative "error"
 require_relative "refused"
 require_relative "run_delay"
 require_relative "target"
+require_relative "ticked_time"
 
 module Probescope
   module Host
@@ -91,6 +92,7 @@ module Probescope
         @looked = looked
         @looked_before ||= @looked
         @delays_before ||= RunDelay.of(pid, MOST_THREADS)
+        @ticked_before ||= TickedTime.of(pid)
         true
       end
 
@@ -106,7 +108,7 @@ module Probescope
       def begin(now)
         look(now)
         keep
-        @flushed_at = @began_at = @looked_before = @delays_before = nil
+        @flushed_at = @began_at = @looked_before = @delays_before = @ticked_before = nil
         @cpu_before = cpu
       end
 
@@ -135,7 +137,7 @@ module Probescope
       # The reason why the process has no interval, or nil. Call it while bpftrace is still
       # attached.
       def absence
-        @run_delay_ns ||= RunDelay.between(@delays_before, RunDelay.of(pid, MOST_THREADS)) if @delays_before
+        measure_scheduling
         @absence ||= flushed? ? short : silence
       end
 
@@ -146,7 +148,7 @@ module Probescope
       # For the command, as plain data.
       def to_h
         {pid: pid, folder: @folder, ended: !alive?, flushed: flushed?, absence: absence,
-         waited_ns: @waited_ns, run_delay_ns: @run_delay_ns,
+         waited_ns: @waited_ns, run_delay_ns: @run_delay_ns, missed_by_ticks: @missed_by_ticks,
          probes: snapshot[:probes].slice(*@probes), serves: serves,
          taken_out: taken_out, tells_of_taken_out: !snapshot[:overhead_limit].nil?, note: snapshot[:note],
          tells_of_looking: !snapshot[:looking_ns].nil?, tells_of_cut: tells_of_cut?,
@@ -184,6 +186,16 @@ module Probescope
       end
 
       private
+
+      # How long threads waited for a CPU since the interval began, and how much CPU time no tick
+      # met.
+      def measure_scheduling
+        return if @run_delay_ns || !@delays_before
+
+        @run_delay_ns = RunDelay.between(@delays_before, RunDelay.of(pid, MOST_THREADS))
+        ticked = TickedTime.of(pid)
+        @missed_by_ticks = TickedTime.missed(@ticked_before, ticked) if @ticked_before && ticked
+      end
 
       # The time from the attach of the last probe until the hooks were in. nil where the library
       # does not report it.
