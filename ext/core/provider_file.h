@@ -28,8 +28,8 @@ enum { PS_FILE_PATH = 512, PS_FILE_NAME = 192 };
 /*
  * Returns a descriptor of the file with this content, with the shared lock on it, and writes its
  * path. The path of a file in memory is empty. Returns -1 with errno on failure. number: how many
- * other files with the same content this process has. They must be different files, because the
- * kernel keeps one semaphore a file in a process.
+ * other files with the same content this process has. They must be different files, because in one
+ * process the kernel raises a semaphore in only one mapping of a file.
  */
 int ps_file_open(char path[PS_FILE_PATH], enum ps_file_place place, const char *name, uint64_t digest,
                  unsigned number, const uint8_t *bytes, size_t size);
