@@ -19,9 +19,10 @@ module Lint
     [name, name && `#{name} --version`.include?("version #{CLANG_FORMAT}.")]
   end
 
-  # That of bin/test python, or the system's; nil where there is none.
+  # That of nox's environment for `lint`, whose name is a hash where the path is long, or the
+  # system's; nil where there is none.
   def self.ruff
-    Dir["tmp/python/*/venv/bin/ruff"].max || ("ruff" if system("command -v ruff >/dev/null"))
+    Dir["tmp/python/*/nox/*/bin/ruff"].max || ("ruff" if system("command -v ruff >/dev/null"))
   end
 end
 
@@ -73,7 +74,7 @@ namespace :lint do
     tools << [clang_format, "-i", *Lint::C_FILES] if binding
     tools.push([ruff, "check", "--fix", "--quiet", "."], [ruff, "format", "--quiet", "."]) if ruff
     puts "lint:fix: clang-format #{Lint::CLANG_FORMAT} is missing" unless binding
-    puts "lint:fix: ruff is missing (bin/test python installs it)" unless ruff
+    puts "lint:fix: ruff is missing (nox -s lint installs it)" unless ruff
     # Each tool runs, even if an earlier one leaves something to correct by hand.
     failed = tools.reject { |tool| sh(*tool, verbose: false) { |done, _| done } }
     abort "FAILED: #{failed.map { |tool, *| tool }.uniq.join(", ")}" if failed.any?

@@ -23,7 +23,7 @@ RSpec.describe "the address of an object that may have been freed" do
     end
   end
 
-  it "is accepted by no function of CPython" do
+  it "is accepted by no function of CPython", :slow do
     headers, = Open3.capture2(Support::Python.interpreter,
                               "-c", "import sysconfig; print(sysconfig.get_path('include'), end='')")
     skip "#{headers} has no Python.h" unless File.exist?(File.join(headers, "Python.h"))

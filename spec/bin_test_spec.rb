@@ -7,7 +7,7 @@ RSpec.describe "bin/test" do
   it "refuses an unknown argument, and lists the known ones" do
     out, err, status = Open3.capture3("bin/test", "lint", chdir: Support::ROOT)
     expect([err, status.exitstatus]).to eq(["bin/test: lint is none of these\n", 2])
-    expect(out).to include("bin/test hostile    of those only hostile processes and files")
+    expect(out).to include("bin/test hostile    RSpec: hostile processes and files")
     help, _, ended = Open3.capture3("bin/test", "--help", chdir: Support::ROOT)
     expect([help, ended.exitstatus]).to eq([out, 0])
   end

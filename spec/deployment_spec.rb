@@ -130,7 +130,7 @@ RSpec.describe "The bridge's deployment" do
     expect(list).to match(/\A +#/)
   end
 
-  it "gives the DaemonSet a valid command line of the bridge" do
+  it "gives the DaemonSet a valid command line of the bridge", :slow do
     result = probescope(*bridge.fetch("args"), "--help")
     expect(result).to be_success, result.err
     expect(pod("examples/kubernetes/daemonset.yaml")["hostPID"]).to be(true)

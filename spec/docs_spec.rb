@@ -81,7 +81,7 @@ RSpec.describe "The documents" do
       expect(blocks.map(&:commands)).not_to include([])
     end
 
-    it "with options that the commands have" do
+    it "with options that the commands have", :slow do
       expect(by_page { |page| Documents.invocations(page).filter_map { |words| complaint(words) } }).to eq({})
     end
 
@@ -114,7 +114,7 @@ RSpec.describe "The documents" do
 
   describe "list every environment variable:" do
     sources = Dir["{lib,ext,python,exe,bin,packaging}/**/*", "setup.py", "Dockerfile", "examples/systemd/*",
-                  base: Support::ROOT]
+                  "noxfile.py", "rakelib/test*", base: Support::ROOT]
     sources = sources.select do |path|
       File.file?(File.join(Support::ROOT, path)) && !path.match?(/\.(so|o|pyc|bundle)\z/)
     end
@@ -144,7 +144,7 @@ RSpec.describe "The documents" do
       expect((read_somewhere - listed).sort).to eq([])
     end
 
-    it "each in docs/reference/environment.md is read" do
+    it "each in docs/reference/environment.md is read", :slow do
       all = text.values.join
       # Names of OpenTelemetry variables with a form for each signal are composed in the code.
       expect(

@@ -34,7 +34,7 @@ RSpec.shared_examples "the examples" do |suffix, documents:, checksum:|
   end
 end
 
-RSpec.describe "The examples" do
+RSpec.describe "The examples", :slow do
   it_behaves_like "the examples", ".rb", documents: "1500", checksum: "Crc32#of"
 
   describe "in Python", :python do

@@ -5,7 +5,7 @@ require "open3"
 require_relative "support/libstapsdt"
 
 # Each way in which a user gets the gem, run in its own directory.
-RSpec.describe "The gem" do
+RSpec.describe "The gem", :slow do
   around { |example| Dir.mktmpdir { |dir| (@dir = dir) && example.run } }
 
   let(:dir) { @dir }

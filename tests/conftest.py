@@ -25,6 +25,17 @@ def _why_no_bpf() -> Optional[str]:
 WHY_NO_BPF = _why_no_bpf()
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "bpf: needs BPF (the fixture `bpf` sets it); not in `bin/test fast`")
+    config.addinivalue_line("markers", "slow: more than a second without BPF; not in `bin/test fast`")
+
+
+def pytest_collection_modifyitems(items: List[pytest.Item]) -> None:
+    for item in items:
+        if "bpf" in getattr(item, "fixturenames", ()):
+            item.add_marker("bpf")
+
+
 def _forbid_skip(report: Any) -> None:
     """In the gate, fails each skipped test that .ci/skips.json does not list, or whose entry there
     has expired. spec/support/skips.rb has the same.
@@ -53,9 +64,8 @@ def pytest_make_collect_report() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def turn() -> Iterator[None]:
-    """Each test waits here while another job on this machine has to run alone: `alone` in bin/test.
-
-    spec/support/turns.rb has the same for RSpec.
+    """Each test waits here while another job on this machine has to run alone: `alone` in
+    spec/support/turns.rb, which has the same for RSpec.
 
     A process that waits for "room" holds "next", so that no later process enters "room" first.
     """

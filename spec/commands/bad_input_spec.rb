@@ -23,7 +23,7 @@ RSpec.describe "Bad input" do
   def skip_without_root = (skip "needs root" unless Process.uid.zero?)
 
   describe "on the command line" do
-    it "is reported as a usage error" do
+    it "is reported as a usage error", :slow do
       expect(refuse("hott", status: 2)).to include("there is no command")
       expect(refuse("hot", status: 2)).to include("-p PID is missing").and include("probescope ps")
       expect(refuse("hot", "-p", "ruby", status: 2)).to include("is no process id")

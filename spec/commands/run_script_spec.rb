@@ -122,7 +122,7 @@ RSpec.describe "run, script and help" do
     end
   end
 
-  it "script has the program of every command and of each threshold of slow, in both languages" do
+  it "script has the program of every command and of each threshold of slow, in both languages", :slow do
     thresholds = Probescope::Commands::Slow::PROGRAMS.values.flat_map do |file|
       [file, file.sub(".bt", "_by_request.bt")]
     end
@@ -143,7 +143,7 @@ RSpec.describe "run, script and help" do
     expect(probescope("script").out).to match(/^hot +Which functions are on the CPU\?$/)
   end
 
-  it "every command has help with examples" do
+  it "every command has help with examples", :slow do
     %w[ps doctor run hot exceptions backtraces calls slow alloc script].each do |command|
       result = probescope(command, "--help")
       expect(result.status.exitstatus).to eq(0)

@@ -38,7 +38,7 @@ RSpec.describe "bin/demo" do
     end
   end
 
-  it "reports in one sentence what the machine lacks" do
+  it "reports in one sentence what the machine lacks", :slow do
     unless system("unshare", "--user", "--map-root-user", "true", err: File::NULL)
       skip "no user namespaces here"
     end

@@ -5,7 +5,7 @@ require "hostile/fuzz"
 require "probescope/message"
 
 # `rake fuzz:readers` does the same for ten minutes.
-RSpec.describe "The readers of foreign processes" do
+RSpec.describe "The readers of foreign processes", :slow do
   it "give equal results for each input in both hosts, in little time and memory" do
     fuzz = ReadersFuzz.new(1)
     fuzz.corpus

@@ -4,7 +4,7 @@ require_relative "../../bench/soak"
 require_relative "../spec_helper"
 
 # The watcher is not a Ruby thread. This is how it makes Ruby run a job.
-RSpec.describe "jobs registered by a thread without the VM lock" do
+RSpec.describe "jobs registered by a thread without the VM lock", :slow do
   before(:context) { skip "of another Ruby: 3.1 and 3.2" if RUBY_VERSION >= "3.3" }
 
   def library(name, *options)

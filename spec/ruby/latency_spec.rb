@@ -331,7 +331,7 @@ RSpec.describe "Probescope::Latency" do
 
   # Both are measured in turns in one process, and the shortest run counts: other programs can only
   # add time. bench/latency.rb has the figures.
-  it "adds no time to a method without a tracer" do
+  it "adds no time to a method without a tracer", :slow do
     attempts(3) do
       ratio = printed(<<~RUBY).last.to_f
         class Shop; def plain(x) = x; def traced(x) = x; end

