@@ -50,8 +50,9 @@ namespace :test do
   desc "Linters, C tests, RSpec and pytest"
   task :all do
     TestRun.open do |run|
-      groups = TestGroups.parts(run, TestGroups::ALL)
-      run.beside(-> { TestTasks.compute(run) }, -> { run.python("bin/test", "python") }, *groups)
+      run.beside(-> { TestTasks.compute(run) },
+                 -> { run.python("bin/test", "python") },
+                 -> { TestGroups.side_by_side(run, TestGroups::ALL) })
       TestTasks.story(run)
     end
   end
@@ -69,13 +70,13 @@ namespace :test do
   desc "RSpec alone"
   task :specs do
     TestRun.open do |run|
-      run.beside(*TestGroups.parts(run, TestGroups::ALL))
+      TestGroups.side_by_side(run, TestGroups::ALL)
       TestTasks.story(run)
     end
   end
 
   desc "RSpec: what depends on the versions of Ruby and bpftrace"
-  task(:matrix) { TestRun.open { |run| run.beside(*TestGroups.parts(run, TestGroups::MATRIX)) } }
+  task(:matrix) { TestRun.open { |run| TestGroups.side_by_side(run, TestGroups::MATRIX) } }
 
   desc "RSpec: what holds the answers against a clock"
   task(:story) { TestRun.open { |run| TestTasks.story(run) } }

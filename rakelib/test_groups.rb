@@ -33,13 +33,16 @@ module TestGroups
 
   module_function
 
-  # Parts for TestRun#beside.
-  def parts(run, groups)
-    groups.map do |name, arguments|
-      copy = "tmp/#{name}"
-      copy_checkout(copy)
-      -> { run.specs(name, *arguments, "--profile", "10", directory: copy) }
+  # What failed runs once more when all groups are done.
+  def side_by_side(run, groups)
+    parts = groups.map do |name, arguments|
+      lambda do
+        copy_checkout("tmp/#{name}")
+        run.once(name, *arguments, "--profile", "10", directory: "tmp/#{name}")
+      end
     end
+    run.beside(*parts)
+    groups.each_key { |name| run.again(name, directory: "tmp/#{name}") }
   end
 
   # With what is built, and with the same gems.

@@ -13,6 +13,8 @@ class TestRun
   LOGS = File.expand_path("../tmp/test", __dir__)
   REPEATED = "#{LOGS}/repeated.txt".freeze # a line for each test that passed when it was repeated
   MOST_REPEATED = 3
+  # Totals of linters and of C tests.
+  TOLD = /offenses|^core \(.*(failed|notes)|^memcheck|skipped/
   # sudo clears the environment. Of it, RSpec needs these.
   KEPT = /\A(PATH|LANG|CI|RUBY|PYTHON|JAEGER|PROMETHEUS|VMAGENT|BUNDLE_\w+|PROBESCOPE_\w+)\z/
 
@@ -42,7 +44,7 @@ class TestRun
   def beside(*parts) = parts.map { |part| Thread.new(&part) }.each(&:join)
 
   # A program that is not repeated. Of what it says, the totals have the lines with these words.
-  def check(name, *command, told: /offenses|failed|notes|^memcheck|skipped/)
+  def check(name, *command, told: TOLD)
     @failed << name unless program(name, *command)
     @told.concat(output(name).lines(chomp: true).grep(told))
   end
@@ -54,17 +56,26 @@ class TestRun
     @python = totals.lines(chomp: true).grep_v(/\Anox > /)
   end
 
-  # RSpec with these arguments. Up to three examples that fail run once more, alone: what a busy
-  # machine spoilt passes then, and what is broken fails again.
+  # RSpec with these arguments, and once more what failed.
   def specs(name, *arguments, directory: ".", alone: false)
+    once(name, *arguments, directory: directory, alone: alone)
+    again(name, directory: directory)
+  end
+
+  def once(name, *arguments, directory: ".", alone: false)
     @results[name] = nil
-    good = rspec(name, *arguments, directory: directory, alone: alone)
-    if !good && (1..MOST_REPEATED).cover?(@results[name]&.failed&.size)
-      good = rspec("#{name}.again", "--only-failures", directory: directory, alone: true)
-      again = @results.delete("#{name}.again")
-      repeated(name, again) if again
-    end
-    @failed << name unless good
+    @failed << name unless rspec(name, *arguments, directory: directory, alone: alone)
+  end
+
+  # Up to three examples that failed run once more, alone: what a busy machine spoilt passes then,
+  # and what is broken fails again.
+  def again(name, directory: ".")
+    return unless @failed.include?(name) && (1..MOST_REPEATED).cover?(@results[name]&.failed&.size)
+
+    good = rspec("#{name}.again", "--only-failures", directory: directory, alone: true)
+    result = @results.delete("#{name}.again")
+    repeated(name, result) if result
+    @failed.delete(name) if good
   end
 
   def finish
@@ -89,12 +100,17 @@ class TestRun
     streams = { in: File::NULL, out: log, err: %i[child out] }
     pid = spawn(env, *command, unsetenv_others: true, chdir: directory, **streams)
     status = Process.wait2(pid).last
+    status.success?
+  ensure
+    # Also where the time is over, or somebody pressed Ctrl-C.
+    show(name, status ? status.to_s[/exit \d+|SIG\w+/] : "interrupted")
+  end
+
+  def show(name, how)
     @printing.synchronize do
-      how = status.to_s[/exit \d+|SIG\w+/]
       puts output(name), "== #{name}: #{how}, #{(now - @began).round} s since the start"
       $stdout.flush
     end
-    status.success?
   end
 
   def rspec(name, *arguments, directory:, alone:)
