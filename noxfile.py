@@ -2,6 +2,7 @@
 
     nox -s tests -- tests/test_gc.py     compiles and installs the package, and runs pytest
     nox -R -s tests -- tests/test_gc.py  again, with what is installed already
+    nox -s tests -- prepare              compiles and installs the package alone
     nox -s lint units                    what needs no root and no BPF, as `bin/test fast` does
 
 PYTHON=/path/to/python takes that Python. Each has environments of its own, so that several can be
@@ -78,13 +79,18 @@ def tests(session: nox.Session) -> None:
     start_logs(session)
     try:
         checkout = install_package(session)
+        if session.posargs == ["prepare"]:
+            return
         # With arguments it is some of the tests, or another version's turn.
         good = bool(session.posargs) or not has_mypy() or stubs_are_right(session)
         run_pytest(session, checkout, as_root(session))
         if not good:
             session.error("the extension is not as its .pyi says")
     finally:
-        tell_totals(session)
+        if session.posargs == ["prepare"]:
+            print(*totals, sep="\n")
+        else:
+            tell_totals(session)
 
 
 @in_venv

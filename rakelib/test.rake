@@ -25,11 +25,15 @@ module TestTasks
     tasks.each { |task| run.check(task[/\S+/].tr(":", "-"), *rake, *task.split) }
   end
 
-  # What computes, while all else waits for tracers.
+  # What computes comes first, and then all that waits for tracers: beside a dozen tracers a compiler
+  # takes minutes.
   def compute(run)
-    # At full priority: the gate's specs on trixie wait for them.
-    rake(run, *LINTERS, "lint:workflows")
+    run.beside(-> { rake(run, *LINTERS, "lint:workflows") }, -> { run.prepare_python })
+    # For the gate's specs on trixie.
     Support::Turns.tell("computed")
+  end
+
+  def c_tests(run)
     # A lower priority leaves the processors to what is measured beside them.
     rake(run, "core:test", nice: 5)
     # Emulators take two minutes, and the gate leaves them to .ci/full.
@@ -50,8 +54,9 @@ namespace :test do
   desc "Linters, C tests, RSpec and pytest"
   task :all do
     TestRun.open do |run|
-      run.beside(-> { TestTasks.compute(run) },
-                 -> { run.python("bin/test", "python") },
+      TestTasks.compute(run)
+      run.beside(-> { TestTasks.c_tests(run) },
+                 -> { run.prepared_python },
                  -> { TestGroups.side_by_side(run, TestGroups::ALL) })
       TestTasks.story(run)
     end

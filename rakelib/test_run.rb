@@ -49,6 +49,19 @@ class TestRun
     @told.concat(output(name).lines(chomp: true).grep(told))
   end
 
+  # Python's linters, and the package, compiled.
+  def prepare_python
+    check("python-prepare", "nox", "--session", "lint", "tests", "--", "prepare",
+          told: /offenses|Success|FAILED|skipped/)
+  end
+
+  # pytest with what prepare_python has installed.
+  def prepared_python
+    return if output("python-prepare").include?("skipped: pytest")
+
+    python("nox", "--reuse-existing-virtualenvs", "--no-install", "--session", "tests")
+  end
+
   # One that has totals of its own: pytest's.
   def python(*command)
     @failed << "python" unless program("python", *command)

@@ -84,7 +84,7 @@ RSpec.describe "The gem", :slow do
     expect(required_by_bundler).to say(installed: true)
   end
 
-  it "works through Bundler's git:" do
+  it "works through Bundler's git:", full: "compiles the gem once more" do
     repository = unpack("#{dir}/repository")
     identity = { "GIT_AUTHOR_NAME" => "a", "GIT_AUTHOR_EMAIL" => "a@example.org",
                  "GIT_COMMITTER_NAME" => "a", "GIT_COMMITTER_EMAIL" => "a@example.org" }
@@ -112,7 +112,8 @@ RSpec.describe "The gem", :slow do
     sh("#{dir}/gems/bin/probescope doctor || true")[/^.*run-time probes.*$/]
   end
 
-  it "uses a libstapsdt with --with-stapsdt-dir, and doctor reports it", :bpf do
+  it "uses a libstapsdt with --with-stapsdt-dir, and doctor reports it",
+     :bpf, full: "compiles the gem once more" do
     Support::LibStapsdt.build
     expect(use_gem_on(Support::LibStapsdt::PREFIX, 12))
       .to end_with("(Probescope::Provider) by #{Support::LibStapsdt::PREFIX}/lib/libstapsdt.so.0")

@@ -33,6 +33,10 @@ RSpec.configure do |config|
   config.around { |example| Support::Turns.take { example.run } }
   config.around { |example| Timeout.timeout(example.metadata.fetch(:within, 300)) { example.run } }
   config.before(:each, :bpf) { Support::Bpf.require! { |reason| skip reason } }
+  # full: why the gate leaves it to .ci/full.
+  config.before(:each, :full) do |example|
+    skip "of .ci/full: #{example.metadata[:full]}" if ENV["PROBESCOPE_GATE"]
+  end
   config.before(:each, :python) { Support::Python.require! { |reason| skip reason } }
   config.after do |example|
     tell_of_processes if example.exception

@@ -28,12 +28,16 @@ WHY_NO_BPF = _why_no_bpf()
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "bpf: needs BPF (the fixture `bpf` sets it); not in `bin/test fast`")
     config.addinivalue_line("markers", "slow: more than a second without BPF; not in `bin/test fast`")
+    config.addinivalue_line("markers", "full(reason): the gate leaves it to .ci/full")
 
 
 def pytest_collection_modifyitems(items: List[pytest.Item]) -> None:
     for item in items:
         if "bpf" in getattr(item, "fixturenames", ()):
             item.add_marker("bpf")
+        full = item.get_closest_marker("full")
+        if full and os.environ.get("PROBESCOPE_GATE"):
+            item.add_marker(pytest.mark.skip(reason=f"of .ci/full: {full.args[0]}"))
 
 
 def _forbid_skip(report: Any) -> None:

@@ -85,7 +85,7 @@ def test_tells_what_became_of_each_task(trace):
     assert run.events("request__done")[0]["parent_id"] == 0xB7AD6B7169203331
 
 
-@pytest.mark.skipif(not importlib.util.find_spec("celery"), reason="no celery")
+@pytest.mark.skipif(not importlib.util.find_spec("celery"), reason="of .ci/full: no celery")
 def test_hears_of_celerys_tasks(trace):
     run = trace(EAGER, FIELDS)
     assert run.report == {

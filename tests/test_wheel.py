@@ -167,6 +167,7 @@ def install_upstreams(to: Path) -> Path:
 @pytest.mark.skipif(
     sys.version_info[:2] != (3, 11), reason="of another CPython: 3.11, because versions do not differ in it"
 )
+@pytest.mark.full("compiles the package once more")
 @pytest.mark.parametrize(
     ("install", "most", "said"),
     [(install_ours, 12, "\n"), (install_upstreams, 6, ": no semaphores, six arguments at most -> build ")],

@@ -112,6 +112,8 @@ RSpec.describe "probescope otel and a backend that fails", :bpf do
     end
     server.behaviour = :take
     bridge.await_line(/takes them again/, stream: :err, within: 60)
+    # At its end the bridge sends for a limited time.
+    await("the queue at the backend", within: 60) { server.span_ids.size >= 16_384 - 100 }
     expect(bridge.stop(within: 10)).to be_success
 
     report = report(bridge)

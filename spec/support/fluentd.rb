@@ -15,7 +15,7 @@ module Support
                 system(Support.plain_env, RbConfig.ruby, "-S", "bundle", "check",
                        chdir: DIRECTORY, unsetenv_others: true, out: File::NULL, err: File::NULL)
 
-      reason = "needs fluentd with its OpenTelemetry plugin, and Ruby 3.2: bin/setup backends"
+      reason = "of .ci/full: needs fluentd with its OpenTelemetry plugin, and Ruby 3.2: bin/setup backends"
       raise reason if ENV["PROBESCOPE_BACKENDS"]
 
       yield reason

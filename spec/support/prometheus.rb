@@ -26,8 +26,8 @@ module Support
     def self.require!
       return if prometheus && vmagent
 
-      reason =
-        "needs prometheus and vmagent: PROMETHEUS=/path VMAGENT=/path, or on Debian 13 bin/setup backends"
+      reason = "of .ci/full: needs prometheus and vmagent (PROMETHEUS=/path VMAGENT=/path, " \
+               "or on Debian 13 bin/setup backends)"
       raise reason if ENV["PROBESCOPE_BACKENDS"]
 
       yield reason
