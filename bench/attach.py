@@ -30,12 +30,11 @@ from tracing import start_program  # noqa: E402
 PAGE = ROOT / "docs/performance.md"
 BEGIN, END = "<!-- bench/attach.py -->\n", "<!-- end of bench/attach.py -->\n"
 TEXT = """\
-From when the watcher has seen that a tracer came until the hooks are in: median / 99 of 100 / \
-longest, in ms, of {cycles} attaches of
-`exception__stats` to programs that hold the GIL each in its own way (`tests/temperaments.py`). The \
-watcher looks every 50 ms, so half of
-that comes before it. An interval begins when the hooks are in. A thread in a call of C of 20 ms \
-does not come to them before the call ends.
+How long hooks take to come in, in Python programs that use the GIL in different ways
+(`tests/temperaments.py`). A cell has the median / 99th percentile / longest of {cycles} attaches of
+`exception__stats`, in ms. The time begins when the watcher has seen the tracer. The watcher looks
+every 50 ms, so 25 ms pass before that on average. A command's first interval begins when the hooks
+are in. A thread in a call of C of 20 ms gets its hooks when the call ends.
 """
 
 
@@ -98,7 +97,7 @@ def write(figures, column, cycles):
     ]
     by = (
         f"Written by `bench/attach.py --write` on {platform.machine()}, {os.cpu_count()} CPUs, "
-        "run by each of these versions."
+        "run with each of these versions."
     )
     section = "\n".join([BEGIN.strip(), TEXT.format(cycles=cycles), *lines, "", by, END])
     PAGE.write_text(page.replace(found[0], section) if found else f"{page}\n{section}")

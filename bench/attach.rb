@@ -84,11 +84,14 @@ class Attach
       <!-- bench/attach.rb -->
       ## Attaching to a large program
 
-      #{files} files, #{methods} methods, all in use and compiled, in a heap of some 200,000 objects (`rake bench:attach`, the least of #{ROUNDS}).
-      "In" counts from the attach, "out" from the moment the kernel has taken the probe out. "Longest" is CPU time of the longest
-      step of the program's only thread meanwhile, with its own work and garbage collections in it; a step without a tracer is in the last column.
+      The program has #{files} files and #{methods} methods, all used and compiled, and a heap of
+      some 200,000 objects (`rake bench:attach`; each figure is the least of #{ROUNDS}). "In" is the
+      time from the attach until the hooks are in. "Out" is the time from the removal of the probe
+      by the kernel until the hooks are out. The program has one thread, which works in steps.
+      "Longest step" is the CPU time of its longest step in that time, with its own work and its
+      garbage collections. The last column is the longest step without a tracer.
 
-      | | in | longest | out | longest | no tracer |
+      | | in | longest step | out | longest step | no tracer |
       |---|---|---|---|---|---|
       #{rows.chomp}
       <!-- end of bench/attach.rb -->

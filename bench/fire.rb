@@ -24,6 +24,8 @@ class Fire
     "upstream" => "`probeFire()` of libstapsdt",
     "upstream.asked" => "`probeIsEnabled()`, then `probeFire()` of libstapsdt"
   }.freeze
+  COLUMNS = ["with arguments, ns", "with a block or lambda, ns",
+             "an empty C function with a block or lambda, ns", "ratio of the last two"].freeze
   PROVIDERS = { "static" => "probescope", "ours" => "ours", "upstream" => "upstream" }.freeze
 
   def write
@@ -91,15 +93,18 @@ class Fire
       <!-- bench/fire.rb -->
       ## One fire of a run-time probe in C
 
-      Two integer arguments, in turns in one process; attached: bpftrace #{Support::Bpf.version.join(".")} counts each (`count()`). Medians of
-      501 turns (`bundle exec rake bench:fire`; libstapsdt's rows with `LIBSTAPSDT`; #{`uptime`[/load average.*/]}).
+      A fire has two integer arguments. All rows take turns in one process. "Attached" is under
+      bpftrace #{Support::Bpf.version.join(".")}, which counts each fire (`count()`). Figures are
+      medians of 501 turns (`bundle exec rake bench:fire`; with `LIBSTAPSDT` for the rows of
+      libstapsdt; #{`uptime`[/load average.*/]}).
 
-      | | idle, ns | attached, ns | of the static one |
+      | | idle, ns | attached, ns | attached, ratio to the static USDT |
       |---|---|---|---|
       #{rows.join}
-      From Ruby and Python, while nobody listens: `fire("a", i)`, and with a block or lambda that returns the two, which is not called.
+      From Ruby and Python, without a tracer: `fire("a", i)`, and `fire` with a block or lambda that
+      returns the two arguments. Without a tracer, the block or lambda is not called.
 
-      | | with arguments, ns | with it, ns | an empty C function with it, ns | of that one |
+      | | #{COLUMNS.join(" | ")} |
       |---|---|---|---|---|
       #{language_rows.join}
       <!-- end of bench/fire.rb -->

@@ -70,7 +70,7 @@ def main():
     until("off")
     gil = "on" if getattr(sys, "_is_gil_enabled", lambda: True)() else "off"
     print(f"CPython {platform.python_version()}, GIL {gil}, load {os.getloadavg()[0]:.1f}\n")
-    print("| threads | ns a call | listened to | added |\n|---|---|---|---|")
+    print("| threads | ns a call | traced | added |\n|---|---|---|---|")
     for count in (1, 2):
         before, after = plain[count - 1], traced[count - 1]
         print(f"| {count} | {before:.1f} | {after:.1f} | {after - before:.1f} |")

@@ -113,13 +113,16 @@ class HooksIn
       <!-- bench/hooks_in.rb -->
       ## Hooks of Ruby programs that are busy, or wait
 
-      The same of Ruby, each program in a process of its own: median / 99 of 100 / longest, in ms, of #{@cycles} attaches (`rake bench:hooks_in`).
+      How long hooks take to come in, as in the table above, but in Ruby programs. Each program is a
+      process of its own. A cell has the median / 99th percentile / longest of #{@cycles} attaches,
+      in ms (`rake bench:hooks_in`).
 
       | | #{columns.keys.join(" | ")} |
       |---#{"|---" * columns.size}|
       #{rows.join("\n")}
 
-      #{Etc.nprocessors} CPUs, #{RbConfig::CONFIG["host_cpu"]}; each column says the load average while it was measured.
+      #{Etc.nprocessors} CPUs, #{RbConfig::CONFIG["host_cpu"]}; each column gives the load average
+      during its measurement.
       <!-- end of bench/hooks_in.rb -->
     MARKDOWN
   end

@@ -91,7 +91,7 @@ if __name__ == "__main__":
     plain, loaded = per_round("plain"), per_round("loaded")
     difference = loaded / plain - 1
     print(
-        f"Python {sys.version.split()[0]}: {plain:.1f} instructions a round plain, "
-        f"{loaded:.1f} loaded ({difference:+.4%})"
+        f"Python {sys.version.split()[0]}: {plain:.1f} instructions a round without probescope, "
+        f"{loaded:.1f} with it loaded ({difference:+.4%})"
     )
     sys.exit(abs(difference) > LIMIT)

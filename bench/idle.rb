@@ -8,7 +8,8 @@ require_relative "../spec/support/idle_instructions"
 
 Support::IdleInstructions::WORKS.each do |what, work|
   plain, loaded = [false, true].map { |with| Support::IdleInstructions.of(work, loaded: with) }
-  puts format("- %<what>s: %<plain>.1f instructions plain, %<loaded>.1f loaded (%<more>+.4f%%)",
+  puts format("- %<what>s: %<plain>.1f instructions without probescope, " \
+              "%<loaded>.1f with it loaded (%<more>+.4f%%)",
               what: what, plain: plain, loaded: loaded, more: ((loaded / plain) - 1) * 100)
   $stdout.flush
 end

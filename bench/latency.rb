@@ -12,6 +12,9 @@ require "fileutils"
 require_relative "performance_page"
 
 class LatencyBench
+  COLUMNS = ["plain", "with a probe", "factor", "behind a wrapper in C", "plain, attached",
+             "with the probe, attached", "factor after detach"].freeze
+
   def write
     rows = subjects.map { |name, command| [name, *measure(*command)] }
     PerformancePage.write("bench/latency.rb", section_of(rows))
@@ -73,10 +76,13 @@ class LatencyBench
       <!-- bench/latency.rb -->
       ## A method with a latency probe
 
-      A call of a method that returns its argument, in a loop: ns. Attached: bpftrace #{Support::Bpf.version.join(".")} has a histogram (`hist(arg0)`). Each in turns
-      in one process, medians of 501 (`bundle exec rake bench:latency`; #{`uptime`[/load average.*/].strip}). The wrapper is what the probe would cost always, if it were one.
+      Figures are ns of a call, in a loop, of a method that returns its argument. "Attached" is
+      under bpftrace #{Support::Bpf.version.join(".")} with a histogram (`hist(arg0)`). The columns
+      of a row take turns in one process; figures are medians of 501 turns (`bundle exec rake
+      bench:latency`; #{`uptime`[/load average.*/].strip}). If the probe were a wrapper in C, a call
+      would always cost what the column "behind a wrapper in C" shows.
 
-      | | plain | with a probe | factor | behind a wrapper in C | plain, attached | with the probe, attached | factor after it left |
+      | | #{COLUMNS.join(" | ")} |
       |---|---|---|---|---|---|---|---|
       #{rows.join}<!-- end of bench/latency.rb -->
     MARKDOWN

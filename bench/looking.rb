@@ -75,7 +75,7 @@ end
   Looking::WORK.each_key do |work|
     before, after, truth, said = Looking.new(File.join(__dir__, "looking/subject.#{suffix}")).measure(work)
     puts format("%-4<suffix>s %-12<work>s %7.1<before>f -> %7.1<after>f us a unit, " \
-                "looking in truth %5.1<truth>f %%, told %5.1<said>f %%",
+                "looking: measured %5.1<truth>f %%, reported %5.1<said>f %%",
                 suffix: suffix, work: work, before: before, after: after,
                 truth: truth * 100, said: said * 100)
   end

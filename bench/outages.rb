@@ -45,8 +45,8 @@ class Outages
     @app, @twin = [{}, {"WITHOUT_PROBESCOPE" => "1"}].map { |env| Support::RackApp.new(env: env).ready }
     attach
     2.times { round }
-    puts "| while the backend | half within | ratio | 99 % within | ratio | CPU of a request | ratio |",
-         "|---|---|---|---|---|---|---|"
+    puts "| while the backend | median time | ratio | 99th percentile | ratio " \
+         "| CPU time of a request | ratio |", "|---|---|---|---|---|---|---|"
     works = rounds
     Support::OtlpServer.failures(retry_after: 5).each do |name, failure|
       fails = failing(failure)
@@ -124,6 +124,6 @@ end
 
 $stdout.sync = true
 load = File.read("/proc/loadavg").split.first
-puts "By `bench/outages.rb` on #{`uname -srm`.strip}, Ruby #{RUBY_VERSION}, " \
-     "OUTAGE=#{Outages::OUTAGE.round}, load #{load} before it", ""
+puts "Measured by `bench/outages.rb` on #{`uname -srm`.strip}, Ruby #{RUBY_VERSION}, " \
+     "OUTAGE=#{Outages::OUTAGE.round}, load #{load} before the run", ""
 Outages.new.run if $PROGRAM_NAME == __FILE__

@@ -34,47 +34,47 @@ class Overhead
   Row = Struct.new(:label, :probes, :action, :program, :peer, :reference, keyword_init: true)
 
   CALLS = [
-    Row.new(label: "`function__stats` listened to (exact counts, times)",
+    Row.new(label: "`function__stats` traced (exact counts, times)",
             probes: %w[function__stats stats__done], action: STATS),
-    Row.new(label: "`function__slow10ms` listened to",
+    Row.new(label: "`function__slow10ms` traced",
             probes: %w[function__slow10ms stats__done], action: STATS),
-    Row.new(label: "`function__entry` and `__return` into `count()`",
+    Row.new(label: "`function__entry` and `__return` traced with `count()`",
             probes: %w[function__entry function__return], action: COUNT),
-    Row.new(label: "`function__entry` and `__return` as `probescope flow` prints them",
+    Row.new(label: "`function__entry` and `__return` traced as by `probescope flow`",
             probes: %w[function__entry function__return stats__done], program: "flow.bt"),
-    Row.new(label: "`sample__stats` listened to (99 Hz)",
+    Row.new(label: "`sample__stats` traced (99 Hz)",
             probes: %w[sample__stats stats__done], action: STATS),
     Row.new(label: "ruby-prof, wall time", peer: "ruby_prof", reference: true),
     Row.new(label: "TracePoint with a Ruby block that counts", peer: "tracepoint_call"),
     Row.new(label: "stackprof, wall, 100 Hz", peer: "stackprof"),
     Row.new(label: "Vernier, wall, 100 Hz", peer: "vernier")
   ].freeze
-  # The hook then needs the event's class.
+  # For such a method the hook needs the class of the event.
   SHARED_CALLS = CALLS.values_at(0, 5)
   LINES = [
-    Row.new(label: "`line` into `count()`", probes: %w[line], action: COUNT),
+    Row.new(label: "`line` traced with `count()`", probes: %w[line], action: COUNT),
     Row.new(label: "TracePoint with a Ruby block that counts", peer: "tracepoint_line", reference: true)
   ].freeze
   # Two threads take turns. From Ruby 3.2 on.
   TURNS_OF_THREADS = [
-    Row.new(label: "`gvl__wait` into `count()`", probes: %w[gvl__wait], action: COUNT, reference: true)
+    Row.new(label: "`gvl__wait` traced with `count()`", probes: %w[gvl__wait], action: COUNT, reference: true)
   ].freeze
   RAISES = [
-    Row.new(label: "`exception__stats` listened to (depth and cost)",
+    Row.new(label: "`exception__stats` traced (depth and cost)",
             probes: %w[exception__stats stats__done], action: STATS),
-    Row.new(label: "`exception__raise` into `count()`", probes: %w[exception__raise], action: COUNT),
+    Row.new(label: "`exception__raise` traced with `count()`", probes: %w[exception__raise], action: COUNT),
     Row.new(label: "TracePoint with a Ruby block: place and depth", peer: "tracepoint_raise", reference: true)
   ].freeze
   STRINGS = [
-    Row.new(label: "`exception__stats` listened to (the strings charged to the raise)",
+    Row.new(label: "`exception__stats` traced (the strings are charged to the raise)",
             probes: %w[exception__stats stats__done], action: STATS),
-    Row.new(label: "`backtrace__done` into `count()`",
+    Row.new(label: "`backtrace__done` traced with `count()`",
             probes: %w[backtrace__done], action: COUNT, reference: true)
   ].freeze
   ALLOCATIONS = [
-    Row.new(label: "`object__stats` listened to (class, file, line)",
+    Row.new(label: "`object__stats` traced (class, file, line)",
             probes: %w[object__stats stats__done], action: STATS),
-    Row.new(label: "`object__alloc` into `count()`", probes: %w[object__alloc], action: COUNT),
+    Row.new(label: "`object__alloc` traced with `count()`", probes: %w[object__alloc], action: COUNT),
     Row.new(label: "stackprof, object, each allocation", peer: "stackprof_object", reference: true),
     Row.new(label: "`ObjectSpace.trace_object_allocations`", peer: "allocation_tracing")
   ].freeze
@@ -95,17 +95,17 @@ class Overhead
   # one process.
   Program = Struct.new(:label, :script, :unit, :probes, :peer, keyword_init: true)
   PROGRAMS = [
-    Program.new(label: "`hotfuncs.rb` under what `probescope hot` listens to",
+    Program.new(label: "`hotfuncs.rb` with the probes of `probescope hot`",
                 script: "hotfuncs.rb", unit: "parcels", probes: %w[sample__stats stats__done]),
-    Program.new(label: "`hotfuncs.rb` under stackprof, CPU, 100 Hz",
+    Program.new(label: "`hotfuncs.rb` with stackprof, CPU, 100 Hz",
                 script: "hotfuncs.rb", unit: "parcels", peer: "stackprof_cpu"),
-    Program.new(label: "`hotfuncs.rb` under Vernier, wall, 100 Hz",
+    Program.new(label: "`hotfuncs.rb` with Vernier, wall, 100 Hz",
                 script: "hotfuncs.rb", unit: "parcels", peer: "vernier"),
-    Program.new(label: "`hotfuncs.rb` under what `probescope calls` listens to",
+    Program.new(label: "`hotfuncs.rb` with the probes of `probescope calls`",
                 script: "hotfuncs.rb", unit: "parcels", probes: %w[function__stats stats__done]),
-    Program.new(label: "`hotfuncs.rb` under ruby-prof, wall time",
+    Program.new(label: "`hotfuncs.rb` with ruby-prof, wall time",
                 script: "hotfuncs.rb", unit: "parcels", peer: "ruby_prof"),
-    Program.new(label: "`deepstack.rb` under what `probescope exceptions` listens to",
+    Program.new(label: "`deepstack.rb` with the probes of `probescope exceptions`",
                 script: "deepstack.rb", unit: "documents", probes: %w[exception__stats stats__done])
   ].freeze
   TURNS = 8
@@ -152,10 +152,15 @@ class Overhead
     <<~MARKDOWN
       # What it costs
 
-      Written by `rake bench` (bench/overhead.rb) on #{`uname -srm`.strip}, #{cpu_model}, #{`#{@ruby} -v`.strip}, #{`bpftrace --version`.strip}.
-      Figures are ns of the thread's own CPU for one call, raise or allocation, the least of several rounds; "added" is
-      against the same process before or after, whichever is cheaper; the ratio is "added" against the peer marked 1.00 in the same run. The machine's load
-      average was #{File.read("/proc/loadavg").split.first} when it began.
+      Written by `rake bench` (bench/overhead.rb) on #{`uname -srm`.strip}, #{cpu_model},
+      #{`#{@ruby} -v`.strip}, #{`bpftrace --version`.strip}.
+      The machine's load average was #{File.read("/proc/loadavg").split.first} at the start.
+
+      Figures are ns of the thread's own CPU time for one call, raise or allocation: the least of
+      several rounds. "Added" is the difference from the same process without the tracer or the
+      other tool, before or after, whichever is cheaper. In the row "probescope loaded, no tracer"
+      it is the difference from the row above. "Ratio" divides "added" by that of the row with 1.00,
+      from the same run. "After detach" is measured after the tracer or the other tool has gone.
     MARKDOWN
   end
 
@@ -202,10 +207,10 @@ class Overhead
     <<~MARKDOWN
       ## #{title}
 
-      | | ns | added | ratio | after it left |
+      | | ns | added | ratio | after detach |
       |---|---|---|---|---|
       | without probescope | #{ns(bare)} | | | |
-      | probescope loaded, nobody listens | #{ns(idle)} | #{ns(idle - bare)} | #{loaded} | |
+      | probescope loaded, no tracer | #{ns(idle)} | #{ns(idle - bare)} | #{loaded} | |
       #{lines.join("\n")}
     MARKDOWN
   end
@@ -222,10 +227,13 @@ class Overhead
     <<~MARKDOWN
       ## Whole programs
 
-      CPU of the process for one unit of its work (a parcel, a document): medians of #{TURNS} turns each way in one process, #{TURN_CPU_SECONDS} s of
-      CPU a turn, and of what each turn added to the one before it; the middle half of those in the last column.
+      CPU time of the process for one unit of its work (a parcel, a document). In one process,
+      #{TURNS} turns without the tool alternate with #{TURNS} turns with it; each turn takes
+      #{TURN_CPU_SECONDS} s of CPU time. "Without" and "with" are medians. "Added" is the median of
+      what a turn with the tool added to the turn before it, and the last column is the middle half
+      of these differences.
 
-      | | without | with | added | |
+      | | without | with | added | middle half |
       |---|---|---|---|---|
       #{lines.join("\n")}
     MARKDOWN

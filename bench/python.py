@@ -20,30 +20,30 @@ PAGE = BENCH.parent / "docs/performance.md"
 MARKS = "<!-- bench/python.py -->", "<!-- end of bench/python.py -->"
 INTRODUCTION = """## Python
 
-Written by `rake bench:python` (bench/python.py) on {machine}, {cpus} CPUs; each part says the \
-machine's load average. Times are CPU
-time of the thread that works. What is compared takes turns in one process; "added" is the mean of \
-the middle half of what the turns
-added to the plain one of their round, with its standard error, and the ratio is to the last row. \
-Compare within a table only.
+Written by `rake bench:python` (bench/python.py) on {machine}, {cpus} CPUs; each part
+gives the machine's load average. Times are CPU time of the working thread. The rows of a table are
+measured in turns in one process. "Added" is the difference between a turn and the turn of the first
+row in the same round: the mean of the middle half of these differences, with its standard error.
+"Ratio" divides "added" by that of the last row. Compare only figures of the same table.
 
-`exception__stats` and its peers are above, under "One raise in Python".
+The cost of `exception__stats` is above, under "One raise in Python".
 """
-IDLE = """### Instructions while nobody listens
+IDLE = """### Instructions without a tracer
 
-A call, a step of a generator and a raise that is caught, counted by callgrind (`bench/idle.py`):
+A round is a call, a step of a generator and a raise that is caught. Callgrind counts its
+instructions (`bench/idle.py`):
 """
-PROGRAMS = """### Whole programs while nobody listens
+PROGRAMS = """### Whole programs without a tracer
 
-`bench/python_programs.py`: {said}
+Measured by `bench/python_programs.py`. Each pair is one process with probescope loaded and one
+without; the two take turns. A ratio is the CPU time with probescope loaded divided by that without.
 """
 SAMPLES = """### Samples
 
-`sample__stats` at 99 a second in a process that works all the time (`bench/sampling.py`). Ticks \
-come by the wall
-clock, so their share of the CPU time is larger where a busy machine gives the process less than a \
-CPU. What a thread pays for
-waking up so often is the machine's: a process that does nothing else is measured beside it.
+`sample__stats` at 99 samples a second in a process that works all the time (`bench/sampling.py`).
+Ticks follow the wall clock. On a busy machine, where the process has less than one CPU, their share
+of its CPU time is larger. The cost of waking a thread so often depends on the machine, so the
+benchmark also measures a process that only sleeps and wakes.
 """
 
 
@@ -62,8 +62,7 @@ def section(pythons):
     overhead = [run(python, "python_overhead.py") for python in pythons]
     parts += [re.sub(r"\ACPython (\S+), (.*)", r"### CPython \1\n\n\2", text) for text in overhead]
     parts += [IDLE, "\n".join(f"- {run(python, 'idle.py', may_fail=True)}" for python in pythons)]
-    said = "each ratio is of processes in pairs, one with probescope loaded and one without, that take turns."
-    parts += [PROGRAMS.format(said=said), *(run(python, "python_programs.py") for python in pythons)]
+    parts += [PROGRAMS, *(run(python, "python_programs.py") for python in pythons)]
     parts += [SAMPLES, "\n".join(f"- {run(python, 'sampling.py', '40')}" for python in pythons)]
     return "\n\n".join(part.strip() for part in parts)
 

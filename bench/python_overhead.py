@@ -147,13 +147,13 @@ def main(rounds):
         f"CPython {platform.python_version()}, {platform.machine()}, "
         f"load average {os.getloadavg()[0]:.1f}, {rounds} rounds."
     )
-    loaded = "loaded, nobody listens"
+    loaded = "loaded, no tracer"
     after = middle([cost(calls, 50_000, loop)() for _ in range(rounds)])
     print(
-        f"A call and its return took {before[0]:.1f} ± {before[1]:.1f} ns before the load "
-        f"and {after[0]:.1f} ± {after[1]:.1f} after it."
+        f"A call and its return took {before[0]:.1f} ± {before[1]:.1f} ns before probescope was "
+        f"loaded and {after[0]:.1f} ± {after[1]:.1f} afterwards."
     )
-    states = {loaded: nothing, "`function__stats` listened to": listening("function__stats")}
+    states = {loaded: nothing, "`function__stats` traced": listening("function__stats")}
     if yappi:
         states.update(
             {f"yappi, {clock} clock": functools.partial(yappied, clock) for clock in ("cpu", "wall")}
@@ -164,7 +164,7 @@ def main(rounds):
         {**states, "cProfile": profiled},
         rounds,
     )
-    states = {loaded: nothing, "`object__stats` listened to": listening("object__stats")}
+    states = {loaded: nothing, "`object__stats` traced": listening("object__stats")}
     table(
         "one object made and freed",
         cost(objects, 20_000, loop),
@@ -172,9 +172,9 @@ def main(rounds):
         rounds,
     )
     if probescope.status()["probes"]["line"][0] == "off" and sys.version_info >= (3, 12):
-        states = {loaded: nothing, "`line` listened to, three lines": listening("line")}
+        states = {loaded: nothing, "`line` traced, three lines": listening("line")}
         table("one round of a loop of three lines", cost(lines, 3_000), states, max(3, rounds // 3))
-    states = {loaded: nothing, "`gc__done` listened to": listening("gc__done")}
+    states = {loaded: nothing, "`gc__done` traced": listening("gc__done")}
     table("one collection of the youngest generation", cost(collections, 300), states, rounds)
     for listener in made:
         listener.finish()

@@ -145,7 +145,7 @@ def mean_ratio(ratios):
 def main(pairs):
     found = [pair() for _ in range(pairs)]
     print(f"CPython {platform.python_version()}, load average {os.getloadavg()[0]:.1f}, {pairs} pairs.\n")
-    print("| program | ms without | loaded, nobody listens |\n|---|---|---|")
+    print("| program | ms without | ratio, loaded |\n|---|---|---|")
     for name in PROGRAMS:
         ratio, error = mean_ratio([one[name][1] for one in found])
         ms = statistics.median(one[name][0] for one in found) / 1e6

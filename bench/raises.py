@@ -33,7 +33,7 @@ DEPTHS = (1, 10, 100)
 TURN_NS = 50_000_000
 LISTENED = {
     "`exception__stats`": ["exception__stats", "stats__done"],
-    "the same and `exception__rescue`, which fires for each": [
+    "`exception__stats` and `exception__rescue`, which fires for each exception": [
         "exception__stats",
         "exception__rescue",
         "stats__done",
@@ -139,16 +139,18 @@ def cells(figures: "list[list]") -> "list[str]":
 
 
 def section(pythons: "list[str]", turns: int) -> str:
-    depths = " | ".join(f"{depth} frames: raise, added" for depth in DEPTHS)
+    depths = " | ".join(f"{depth} {'frames' if depth > 1 else 'frame'}: raise, added" for depth in DEPTHS)
     lines = [HEADING, "",
-             "Handled so many frames above; what it costs by itself, what is added while a tracer listens, "
-             "and how much of that for each frame that it passes.", "",
-             f"| CPython | listened to | {depths} | a frame |",
+             "The exception is handled 1, 10 or 100 frames above the raise. A cell has the cost of the "
+             "raise without a tracer, and what the tracer adds. The last column is what the tracer adds "
+             "for each frame that the exception passes.", "",
+             f"| CPython | traced | {depths} | added for each frame |",
              "|---|---|" + "---|" * (len(DEPTHS) + 1)]  # fmt: skip
     forced = ["",
-              "`exception__raise` and `exception__rescue` before 3.12, which have to be forced: what the "
-              "first of them makes of a call of three lines that raises nothing.", "",
-              "| CPython | by itself | listened to | factor |",
+              "Before 3.12 `exception__raise` and `exception__rescue` are refused unless they are forced. "
+              "The table has a call of three lines that raises nothing, without a tracer and under "
+              "`exception__raise`.", "",
+              "| CPython | without a tracer | traced | factor |",
               "|---|---|---|---|"]  # fmt: skip
     for python in pythons:
         asked = [python, "-c", "import platform; print(platform.python_version())"]
@@ -164,12 +166,13 @@ def section(pythons: "list[str]", turns: int) -> str:
             forced.append(f"| {version} | {alone:.0f} ns | {slow:.0f} ns | {slow / alone:.1f} |")
     load = os.getloadavg()[0]
     lines += [*(forced if len(forced) > 6 else []), "",
-              f"By `bench/raises.py` on {platform.machine()}, {os.cpu_count()} CPUs, load {load:.1f}: "
-              f"medians of {turns} turns with a tracer, each against the turns before and after it, and "
-              "their standard errors.", "",
-              "`backtrace_cost` is the depth times what one entry of a traceback costs, timed at the attach "
-              "with frames that run nothing. Against a differential run (passing a frame by an exception, "
-              "less returning from it) it is within a factor of three."]  # fmt: skip
+              f"Measured by `bench/raises.py` on {platform.machine()}, {os.cpu_count()} CPUs, load "
+              f"{load:.1f}. Figures are medians of {turns} turns with a tracer, each compared with the turns "
+              "before and after it, and their standard errors.", "",
+              "`backtrace_cost` is the depth times the cost of one entry of a traceback. The library "
+              "measures that cost at the attach, with frames that run nothing. It is within a factor of "
+              "three of a differential measurement: the time in which an exception passes a frame, less the "
+              "time of a return from it."]  # fmt: skip
     return "\n".join(lines) + "\n"
 
 

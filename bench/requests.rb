@@ -55,14 +55,18 @@ class RequestCosts
       <!-- bench/requests.rb -->
       ## A request
 
-      ns of a call of an application that answers at once, and of the same one within the middleware: while nobody listens, and under
-      `probescope requests`, which counts each. Medians of 501 turns in one process (`bundle exec rake bench:requests`; #{`uptime`[/load average.*/]}).
+      Figures are ns of a call of an application that answers at once: bare, and within the
+      middleware. "Idle" is without a tracer; "attached" is under `probescope requests`, which
+      counts each request. Figures are medians of 501 turns in one process (`bundle exec rake
+      bench:requests`; #{`uptime`[/load average.*/]}).
 
-      | | bare | within, idle | added | within, attached | added |
+      | | bare | within, idle | added, idle | within, attached | added, attached |
       |---|---|---|---|---|---|
       #{lines.join}
-      Of what ASGI's adds while idle, #{format("%.0f", object)} are those of any object with an `async def __call__` that does nothing but await the
-      application: CPython looks such a method up at each call, and makes one more coroutine. It has to be an object, to have what the application has.
+      Of the time that ASGI's middleware adds while idle, #{format("%.0f", object)} ns are the cost
+      of any object whose `async def __call__` only awaits the application: CPython looks up the
+      method at each call, and makes one more coroutine. The middleware must be an object, because
+      it forwards the application's attributes.
       <!-- end of bench/requests.rb -->
     MARKDOWN
   end

@@ -160,11 +160,11 @@ def main(options):
     if not others:
         print(
             f"{whole:+.2%} ± {whole_error:.2%} of the CPU time, {walks:+.2%} ± {error:.2%} in the thread "
-            f"that works and {watcher:.2%} in threads of ours",
+            f"that works and {watcher:.2%} in probescope's threads",
             end="; ",
         )
     print(
-        f"threads of ours {middle(of_process)[0]:.2%} of the process, "
+        f"probescope's threads {middle(of_process)[0]:.2%} of the process, "
         f"{middle(of_one_cpu)[0]:.2%} of one CPU. "
         "A process that only sleeps and wakes 99 times a second: "
         f"{sleeper.spent / sleeper.wall:.2%} of one CPU, "

@@ -81,7 +81,7 @@ class Turns
     turn
     listener = Listener.new("sample__stats")
     number.times { pair(listener) }
-    @told = told(listener)
+    @reported = reported(listener)
     listener.finish
     @waiting.each(&:kill)
     self
@@ -89,7 +89,7 @@ class Turns
 
   def to_s
     mean, error = middle
-    format("%+.2f ± %.2f %% of the CPU time, told %.2f %%", mean * 100, error * 100, @told * 100)
+    format("%+.2f ± %.2f %% of the CPU time, reported %.2f %%", mean * 100, error * 100, @reported * 100)
   end
 
   private
@@ -104,7 +104,7 @@ class Turns
 
   # Returns the process's own figure for several intervals in a row, without the attach and the
   # detach.
-  def told(listener)
+  def reported(listener)
     listener.on
     6.times { turn } # until the effects of the attach are flushed
     before = @info.looking

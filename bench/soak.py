@@ -85,7 +85,7 @@ class Holdings(NamedTuple):
     switches: int
 
     def line(self) -> str:
-        return f"{self.rss} KiB, {self.ours} bytes of ours, {self.threads} threads, {self.files} files"
+        return f"{self.rss} KiB, {self.ours} bytes of probescope, {self.threads} threads, {self.files} files"
 
 
 class Target:
@@ -198,21 +198,21 @@ def section(known: str, soak: Soak) -> str:
     return f"""<!-- bench/soak.py -->
 ## Tracers that come and go on a Python process
 
-Measured on {time.strftime("%Y-%m-%d")}, on commit {commit()}, by the last of these versions.
+Measured on {time.strftime("%Y-%m-%d")}, on commit {commit()}: the row that was measured last.
 
-{len(TRACERS)} tracers at once, so many times in and out together after {WARM_UP} to warm up, on one \
-process with eight threads under
-load, which calls, raises, formats tracebacks, allocates and collects garbage. It runs with \
-PROBESCOPE_FORCE=1, without which
-`line` and `exception__raise` are refused before 3.12. Where there are three figures they are those \
-before, at the most, and after.
+{len(TRACERS)} tracers at once attach to and detach from one process, after {WARM_UP} attaches to \
+warm up. "Attaches" is
+the number of all tracers together. The process has eight threads under load, which call functions,
+raise, format tracebacks, allocate and collect garbage. It runs with PROBESCOPE_FORCE=1; otherwise
+`line` and `exception__raise` would be refused before 3.12. Three figures in one cell are the value
+before, the highest value, and the value afterwards.
 
-| CPython | times | switches of hooks | memory of the process (KiB) | memory of ours in it (bytes) \
-| threads | files |
+| CPython | attaches | switches of hooks | memory of the process (KiB) \
+| memory of probescope in it (bytes) | threads | files |
 |---|---|---|---|---|---|---|
 {with_row(soaks, soak.row())}
 
-Written by `bench/soak.py --write` on {platform.machine()}, {os.cpu_count()} CPUs, run by each of \
+Written by `bench/soak.py --write` on {platform.machine()}, {os.cpu_count()} CPUs, run with each of \
 these versions.
 <!-- end of bench/soak.py -->
 """

@@ -97,7 +97,7 @@ class Soak
   end
 
   def section
-    rows = { "memory of the process (KiB)" => :rss, "memory of ours in it (bytes)" => :memory,
+    rows = { "memory of the process (KiB)" => :rss, "memory of probescope in it (bytes)" => :memory,
              "file descriptors" => :files, "threads" => :threads }
     lines = rows.map do |label, field|
       "| #{label} | #{before[field]} | #{most[field]} | #{after[field]} |"
@@ -107,10 +107,11 @@ class Soak
       <!-- bench/soak.rb -->
       ## Tracers that come and go
 
-      #{TRACERS.size} tracers at once, #{done} times in and out in #{(seconds / 60).round} minutes, on one process of #{version} with eight
-      threads under load (`rake soak`): #{switches} switches of hooks.
+      #{TRACERS.size} tracers at once attached to and detached from one process of #{version} with
+      eight threads under load, #{done} times in total, in #{(seconds / 60).round} minutes (`rake
+      soak`). The process switched hooks #{switches} times.
 
-      | | after #{WARM_UP} | at the most | after #{done} |
+      | | after #{WARM_UP} attaches | at the highest memory of the process | after #{done} more |
       |---|---|---|---|
       #{lines.join("\n")}
       <!-- end of bench/soak.rb -->
@@ -125,7 +126,7 @@ if $PROGRAM_NAME == __FILE__
     soak.run do |done, now|
       next if (shown += 1) % 10 != 0
 
-      warn format("soak: %6d of %d cycles, %d KiB, %d bytes of ours, %d descriptors, %d threads",
+      warn format("soak: %6d of %d cycles, %d KiB, %d bytes of probescope, %d descriptors, %d threads",
                   done, soak.done, *now.to_h.values_at(:rss, :memory, :files, :threads))
     end
     soak.write if soak.done >= 10_000

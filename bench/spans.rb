@@ -28,7 +28,7 @@ class Spans
   PROBE = "function__slow1ms"
   BRIDGE = Probescope::Otel::Program.new(slow: 1_000_000, exceptions: false, metrics: false, messages: false)
   PROGRAMS = {"the bridge's program" => BRIDGE.text,
-              "one that counts" => "usdt:*:probescope:#{PROBE} { @calls = count(); }"}.freeze
+              "a program that only counts" => "usdt:*:probescope:#{PROBE} { @calls = count(); }"}.freeze
   # The arguments with which `probescope otel` starts bpftrace.
   TRACER = {args: ["*"], options: ["-f", "json"],
             env: {"BPFTRACE_STRLEN" => "200", "BPFTRACE_PERF_RB_PAGES" => "256"}}.freeze
@@ -127,9 +127,10 @@ subjects = [Spans.new("Ruby #{RUBY_VERSION}", "subject.rb",
 subjects << Spans.new("CPython #{Support::Python.full_version}", "subject.py") if ENV["PYTHON"]
 load = File.read("/proc/loadavg").split.first
 puts <<~TABLE
-  By `bench/spans.rb` on #{`uname -srm`.strip}, bpftrace #{`bpftrace --version`[/[\d.]+/]}, load #{load}.
+  Measured by `bench/spans.rb` on #{`uname -srm`.strip},
+  bpftrace #{`bpftrace --version`[/[\d.]+/]}, load #{load}.
 
-  | a slow call under | by itself | added | added within a span | the span's part |
+  | a slow call under | without a tracer | added | added within a span | read of the span |
   |---|---|---|---|---|
 TABLE
 subjects.each { |subject| puts subject.slow_rows }

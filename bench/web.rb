@@ -41,9 +41,9 @@ class Web
     Traced.new("`hot` attached to both workers", "hot.bt", "sample__stats"),
     Traced.new("`exceptions` attached to both workers", "exceptions.bt", "exception__stats")
   ].freeze
-  IDLE = "loaded, nobody listens"
-  FIXES = {parser: "the parser fixed, nobody listens",
-           both: "parser and checksum fixed, nobody listens"}.freeze
+  IDLE = "loaded, no tracer"
+  FIXES = {parser: "the parser fixed, no tracer",
+           both: "parser and checksum fixed, no tracer"}.freeze
 
   # Result of one turn: requests a second, and CPU seconds of the workers for a request.
   Turn = Struct.new(:per_second, :cpu)
@@ -148,12 +148,16 @@ class Web
       <!-- bench/web.rb -->
       ## A web application
 
-      `examples/rack_app` (Sinatra on Puma, two workers; a manifest makes some 450 exceptions, 100 frames deep) under its load loop
-      on the same two cores, Ruby #{RUBY_VERSION}, turns of #{REQUESTS} requests. A ratio is the geometric mean of #{STARTS * 2} phases (fixes: #{STARTS}),
-      each the median of #{ROUNDS} turns against the reference's in the same round, with the standard error of that mean. The second row is held
-      against the first, the others against the second. CPU is that of the workers. Written by `rake bench:web`.
+      `examples/rack_app` is a Sinatra application on Puma with two workers; its manifests raise
+      some 450 exceptions each, 100 frames deep. Its load loop runs on the same two cores, in turns
+      of #{REQUESTS} requests (Ruby #{RUBY_VERSION}). A ratio compares a row with its reference,
+      which is the first row for the second and the second row for all others. In each round an
+      application and its reference have one turn each. The ratio of a phase is the median of the
+      ratios of its #{ROUNDS} rounds. A ratio in the table is the geometric mean of #{STARTS * 2}
+      phases (#{STARTS} for the fixes), with its standard error. CPU time is that of the workers.
+      Written by `rake bench:web`.
 
-      | | requests/s | ratio | CPU a request | ratio |
+      | | requests/s | ratio | CPU time of a request | ratio |
       |---|---|---|---|---|
       #{lines.join("\n")}
       <!-- end of bench/web.rb -->
