@@ -88,12 +88,15 @@ class AbiGenerator
       <!-- Generated from #{SOURCE} by `rake generate`. Do not edit. -->
       # Probes, ABI #{@abi}
 
-      Provider `#{@provider}`. The names and arguments are the same in every language. Times are ns of CLOCK_MONOTONIC; strings
-      are NUL-terminated UTF-8: read them with `str(arg0, 64)`. Where a probe has `more`, `arg5` points to the fields of that
-      table; the number is the field's offset: `*(uint64*)(arg5+8)`, or `str(*(uint64*)(arg5+0), 64)` for a string.
-      Fields are only ever appended. A name stays at its address, and can be read there, while any probe of the process has a
-      listener, and a name that comes again has the same address; when the last listener has left, the process gives all names
-      back. What `more`, messages and trace contexts point to is valid while the probe fires.
+      The provider is `#{@provider}`. Names and arguments are the same in every language. Times are ns
+      of CLOCK_MONOTONIC. Strings are NUL-terminated UTF-8; read them with `str(arg0, 64)`. If a probe
+      has `more`, `arg5` points to the fields of that table, and the number is the field's offset. Read
+      a number with `*(uint64*)(arg5+8)`, and a string with `str(*(uint64*)(arg5+0), 64)`. Fields are
+      only appended.
+
+      While a tracer listens to any probe of the process, a name stays at its address and can be read
+      there. Equal names have the same address. When the last tracer has left, the process frees all
+      names. `more`, messages and trace contexts can be read only while the probe fires.
 
       #{@probes.map { |probe| reference_section(probe) }.join("\n\n")}
     MARKDOWN
@@ -105,7 +108,8 @@ class AbiGenerator
 
       # Generated from #{SOURCE} by `rake generate`. Do not edit.
       module Probescope
-        # The probes as the host reads them: argument names in the order of arg0, arg1, ...; offsets of the fields behind arg5.
+        # The probes as the host reads them. args: names in the order of arg0, arg1, ... more: the
+        # fields behind arg5, with their offsets.
         module ABI
           VERSION = #{@abi}
           PROVIDER = "#{@provider}"
@@ -130,13 +134,15 @@ class AbiGenerator
 
 
       class Probe(NamedTuple):
-          """Arguments in the order of arg0, arg1, ..., and the fields behind arg5 by their offset; str or int each."""
+          """args: in the order of arg0, arg1, ... more: the fields behind arg5, in the order of their
+          offsets. Each is str or int.
+          """
 
           args: Dict[str, type]
           more: Dict[str, type]
 
           def place(self, field: str) -> str:
-              """The field as a bpftrace expression. Raises KeyError."""
+              """Returns the field as a bpftrace expression. Raises KeyError."""
               if field in self.args:
                   place = f"arg{list(self.args).index(field)}"
               else:

@@ -3,7 +3,8 @@
 require "yaml"
 require_relative "schema_generator"
 
-# Generates what the commands of both hosts read, from the tables of docs/schema/schemas.yml.
+# Generates, from the tables of docs/schema/schemas.yml, the definitions that the commands of both
+# hosts read.
 class AnswerGenerator
   SOURCE = SchemaGenerator::SOURCE
   OUTPUTS = {"lib/probescope/host/answers.rb" => :ruby,
@@ -28,13 +29,16 @@ class AnswerGenerator
       #{MADE}
       module Probescope
         module Host
-          # What the answer of each command that shows a table is made of.
+          # The fields and columns of each command that shows a table.
           module Answers
-            # kind: a function of Cells. key: of the row, or nil.
+            # kind: name of a function of Cells. key: a key of the row, or nil.
             Column = Struct.new(:heading, :kind, :key, :optional)
-            # fields: of a row in JSON. nothing, not_covered: texts, the second one or nil. map_keys: rows that bpftrace has room for, and
-            # by_request the same for the program that tells requests apart. samples: are its figures samples, whose rate is worth a word?
-            Answer = Struct.new(:fields, :columns, :nothing, :not_covered, :map_keys, :map_keys_by_request, :samples, keyword_init: true)
+            # fields: keys of a row in JSON. nothing, not_covered: texts; not_covered may be nil.
+            # map_keys: number of rows for which bpftrace has room. map_keys_by_request: the same for
+            # the program that tells requests apart. samples: whether the figures come from samples,
+            # which have a rate.
+            Answer = Struct.new(:fields, :columns, :nothing, :not_covered, :map_keys, :map_keys_by_request,
+                                :samples, keyword_init: true)
 
             ALL = {
       #{@commands.map { |name, command| ruby_answer(name, command) }.join(",\n")}
@@ -47,7 +51,7 @@ class AnswerGenerator
 
   def python
     <<~PYTHON
-      """What the answer of each command that shows a table is made of."""
+      """The fields and columns of each command that shows a table."""
 
       #{MADE}
 
@@ -57,7 +61,7 @@ class AnswerGenerator
 
 
       class Column(NamedTuple):
-          """kind: a function of probescope.command.cells. key: of the row."""
+          """kind: name of a function of probescope.command.cells. key: a key of the row, or None."""
 
           heading: str
           kind: str
@@ -66,8 +70,11 @@ class AnswerGenerator
 
 
       class Answer(NamedTuple):
-          """fields: of a row in JSON. nothing, not_covered: texts. map_keys: rows that bpftrace has room for, and by_request the same for
-          the program that tells requests apart. samples: are its figures samples, whose rate is worth a word?"""
+          """fields: keys of a row in JSON. nothing, not_covered: texts; not_covered may be None.
+          map_keys: number of rows for which bpftrace has room. map_keys_by_request: the same for the
+          program that tells requests apart. samples: whether the figures come from samples, which
+          have a rate.
+          """
 
           fields: Tuple[str, ...]
           columns: Tuple[Column, ...]

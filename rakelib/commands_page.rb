@@ -2,7 +2,7 @@
 
 require_relative "help_texts"
 
-# Generates docs/reference/commands.md, the --help of each command for readers in a browser.
+# Generates docs/reference/commands.md: the --help of each command, for readers in a browser.
 module CommandsPage
   PATH = "docs/reference/commands.md"
 
@@ -18,11 +18,12 @@ module CommandsPage
       # Commands and options
 
       The gem's `probescope` has all commands and reads processes of both languages. The wheel's
-      `probescope`, which pip installs beside the virtualenv's `python`, has those
-      [below](#the-wheels-command). What each command is for: [the questions](../index.md).
+      `probescope`, which pip installs beside the virtualenv's `python`, has the commands
+      [below](#the-wheels-command). [The questions](../index.md) show what each command is for.
 
-      Exit status of both: 0 the work is done, 1 it could not be done (one line says why, the next one
-      what to do), 2 the command line was wrong, 130 interrupted before there was anything to show.
+      Exit status of both: 0 if the work is done; 1 if it could not be done (one line gives the reason,
+      the next line says what to do); 2 if the command line is wrong; 130 if the command is interrupted
+      before it has anything to show.
 
       ## The gem's command
 

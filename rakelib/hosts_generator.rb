@@ -14,8 +14,8 @@ class HostsGenerator
     "python/probescope/command/complaints.py" => :python_complaints
   }.freeze
   UNITS = {nil => 0, "KiB" => 10, "MiB" => 20}.freeze
-  BOUNDS = "What is believed of a process that is read, at most."
-  COMPLAINTS = "What bpftrace complains of: what that means, and the next step."
+  BOUNDS = "Bounds for the data that are read from a process."
+  COMPLAINTS = "Messages of bpftrace, with their meaning and the next step."
   # The most characters of a string in one line of code.
   WIDTH = 100
 
@@ -49,11 +49,11 @@ class HostsGenerator
       # #{COMPLAINTS}
       module Complaints
         CONTAINER = #{pieces(@container).join(" \\\n              ")}
-        # The first that fits.
+        # The first pattern that matches counts.
         MEANINGS = [
       #{indent(indent(rows))}
         ].freeze
-        # What it says where all is well, too.
+        # Lines that bpftrace also prints when nothing is wrong.
         NOISE = /#{@noise}/
       end
     RUBY
@@ -71,11 +71,11 @@ class HostsGenerator
       CONTAINER = (
       #{indent(indent(pieces(@container).join("\n")))}
       )
-      # The first that fits.
+      # The first pattern that matches counts.
       MEANINGS: Tuple[Tuple[Pattern[str], str, str], ...] = (
       #{indent(indent(rows.join("\n")))}
       )
-      # What it says where all is well, too.
+      # Lines that bpftrace also prints when nothing is wrong.
       NOISE = re.compile(r"#{@noise}")
     PYTHON
   end
@@ -119,10 +119,10 @@ class HostsGenerator
 
   def step(row) = row["step"] == "container" ? "CONTAINER" : string(row["step"])
 
-  # A string literal, which is the same in both languages.
+  # Returns a string literal, which is the same in both languages.
   def string(text) = JSON.generate(text)
 
-  # String literals of at most WIDTH characters, which the language concatenates.
+  # Returns string literals of at most WIDTH characters, which the language concatenates.
   def pieces(text)
     text.scan(/.{1,#{WIDTH}}(?: |\z)/).map { |piece| string(piece) }
   end

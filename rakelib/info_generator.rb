@@ -15,8 +15,8 @@ class InfoGenerator
   NUMBERS = {"u32" => [4, "uint32_t", "L<", "I"], "i32" => [4, "int32_t", "l<", "i"],
              "u64" => [8, "uint64_t", "Q<", "Q"]}.freeze
   # The sections of the struct in their order, with a comment for each.
-  SECTIONS = {"head" => "How the rest lies.", "process" => "What every library tells.",
-              "appended" => "What later libraries tell too."}.freeze
+  SECTIONS = {"head" => "The layout of the rest.", "process" => "Fields of every library.",
+              "appended" => "Fields of later libraries only."}.freeze
   ROW = {"probe" => "A row for each probe."}.freeze
 
   Field = Struct.new(:name, :type, :at, :about, keyword_init: true) do
@@ -77,7 +77,7 @@ class InfoGenerator
           struct ps_info_probe probes[PS_PROBE_COUNT];
       };
 
-      /* A host of another age reads by these. */
+      /* Hosts of other versions read at these offsets. */
       #{c_checks.map { |condition| "_Static_assert(#{condition}, \"#{SOURCE}\");" }.join("\n")}
 
       #endif
@@ -91,10 +91,11 @@ class InfoGenerator
       # Generated from #{SOURCE} by `rake generate`. Do not edit.
       module Probescope
         module Host
-          # How probescope_info lies in a process. Of each field: its offset, its bytes, and its type as String#unpack has it.
+          # The layout of probescope_info in a process. Each field has its offset, its number of
+          # bytes, and its type for String#unpack.
           module InfoLayout
             MAGIC = "#{magic}"
-            # By the number of a state.
+            # Names of the states, by their numbers.
             STATES = %w[#{states.map { |state| state["name"] }.join(" ")}].freeze
             FLAGS = {#{flags.map { |name, bit| "#{name}: #{bit}" }.join(", ")}}.freeze
       #{sections { |name, about, fields| ruby_fields(name, about, fields) }}
@@ -106,7 +107,7 @@ class InfoGenerator
 
   def python_layout
     <<~PYTHON
-      """How probescope_info lies in a process.
+      """The layout of probescope_info in a process.
 
       Generated from #{SOURCE} by `rake generate`. Do not edit.
       """
@@ -115,11 +116,11 @@ class InfoGenerator
 
       from typing import Dict, Tuple
 
-      # Of each field: its offset, and its type as struct has it.
+      # Each field has its offset, and its type for struct.
       Fields = Dict[str, Tuple[int, str]]
 
       MAGIC = b"#{magic}"
-      # By the number of a state.
+      # Names of the states, by their numbers.
       STATES = (#{states.map { |state| "\"#{state["name"]}\"" }.join(", ")})
       FLAGS = {#{flags.map { |name, bit| "\"#{name}\": #{bit}" }.join(", ")}}
       #{sections { |name, about, fields| python_fields(name, about, fields) }}
@@ -148,7 +149,8 @@ class InfoGenerator
               "and what comes before it ends at #{ending}"
       end
       unless field.aligned?
-        raise "#{SOURCE}: #{field.name} of #{what} is at #{field.at}, where C puts no #{field.type}"
+        raise "#{SOURCE}: #{field.name} of #{what} is at #{field.at}, " \
+              "which C does not allow for #{field.type}"
       end
 
       field.end
@@ -156,7 +158,7 @@ class InfoGenerator
     if fields.last.end % 8 != 0
       raise "#{SOURCE}: C adds bytes at the end of #{what}, where the last field ends at #{fields.last.end}"
     end
-    raise "#{SOURCE}: two fields of #{what} have one name" if fields.map(&:name).uniq.size < fields.size
+    raise "#{SOURCE}: two fields of #{what} have the same name" if fields.map(&:name).uniq.size < fields.size
   end
 
   def c_fields(fields) = fields.map { |field| "    #{field.c}; /* #{field.about} */" }.join("\n")

@@ -6,13 +6,13 @@ require_relative "abi_generator"
 # Generates the bpftrace programs, providers/*.bt, from the templates beside them. A template is a
 # program with two additions:
 #
-#   args.NAME           is that argument or field of the block's probe. It becomes arg3 or
-#                       *(uint64*)(arg5 + 16), so it is a number, and a string is read with
+#   args.NAME           is that argument or field of the block's probe. It becomes, for example,
+#                       arg3 or *(uint64*)(arg5 + 16). It is a number; read a string with
 #                       str(args.NAME, 64).
 #   <%= part "NAME" %>  is the text of providers/parts/NAME.bt.erb, which several programs share.
 #
-# One template makes several programs where these differ little. They may differ in their probe,
-# because bpftrace accepts no optional argument as the name of a probe. Or one of them tells
+# One template makes several programs if they differ little. They differ in their probe, because
+# bpftrace does not accept an argument of the program as the name of a probe; or one of them tells
 # requests apart, and has one more key in each map.
 class ProgramGenerator
   FOLDER = "providers"
@@ -32,7 +32,8 @@ class ProgramGenerator
     "slow" => slow.to_h,
     "stat" => {"stat" => {light: false}, "light" => {light: true}}
   }.freeze
-  # Matches the start of a block; PROBE matches the name of its probe, if that is one of ours.
+  # BLOCK matches the start of a block, and PROBE the name of its probe, if that is one of
+  # probescope's.
   BLOCK = /^(?=usdt:|interval:|BEGIN$|END$)/
   PROBE = /\Ausdt:\$1:probescope:(\w+)/
   FIELD = /(\bstr\()?\bargs\.(\w+)/

@@ -10,61 +10,61 @@
 #define PS_INFO_MAGIC "PSCOPE1"
 
 enum ps_state {
-    PS_STATE_OFF, /* nobody listens */
-    PS_STATE_ON, /* somebody listens */
-    PS_STATE_DEGRADED, /* fires not always, or at a price, as its reason says */
-    PS_STATE_REFUSED, /* does not fire, as its reason says */
+    PS_STATE_OFF, /* no tracer listens */
+    PS_STATE_ON, /* a tracer listens */
+    PS_STATE_DEGRADED, /* does not always fire, or costs more; the reason says which */
+    PS_STATE_REFUSED, /* does not fire; the reason says why */
     PS_STATE_UNSUPPORTED, /* this runtime or this version has no such probe */
 };
 #define PS_STATE_NAMES "off", "on", "degraded", "refused", "unsupported"
 
 enum ps_flag {
-    PS_INFO_INSTALLED = 1, /* hooks are put in when somebody listens */
-    PS_INFO_WATCHER = 2, /* it looks for tracers */
+    PS_INFO_INSTALLED = 1, /* hooks are installed when a tracer listens */
+    PS_INFO_WATCHER = 2, /* the watcher looks for tracers */
     PS_INFO_JIT = 4, /* no library sets it yet */
     PS_INFO_CYCLE_CLOCK = 8, /* times are read from the CPU's own counter */
-    PS_INFO_REQUESTS = 16, /* something tells of requests or jobs */
+    PS_INFO_REQUESTS = 16, /* requests or jobs are reported */
 };
 
 struct ps_info_probe {
-    char name[24]; /* of the probe */
+    char name[24]; /* name of the probe */
     uint32_t state; /* enum ps_state */
-    uint32_t enabled; /* the semaphore, as last seen */
-    uint64_t semaphore; /* its address in this process */
-    char reason[120]; /* why it is degraded, refused or unsupported, or was when somebody last listened */
-    uint64_t out_ns; /* CLOCK_MONOTONIC: when its hooks were taken out for PROBESCOPE_MAX_OVERHEAD; 0: they were not */
+    uint32_t enabled; /* value of the semaphore, as last seen */
+    uint64_t semaphore; /* address of the semaphore in this process */
+    char reason[120]; /* why it is degraded, refused or unsupported, or was so when a tracer last listened */
+    uint64_t out_ns; /* CLOCK_MONOTONIC when its hooks were removed for PROBESCOPE_MAX_OVERHEAD; 0: not removed */
 };
 
 struct ps_info {
     char magic[8]; /* PSCOPE1 */
-    uint32_t size; /* of the struct */
-    uint32_t abi; /* of the probes */
-    uint32_t sequence; /* odd while it is written */
-    uint32_t probe_count; /* rows of probes */
-    uint32_t probe_size; /* of a row; 0: no function of the library has run */
-    uint32_t probes_offset; /* where the rows begin */
+    uint32_t size; /* bytes of the struct */
+    uint32_t abi; /* version of the probes */
+    uint32_t sequence; /* odd while the struct is written */
+    uint32_t probe_count; /* number of rows */
+    uint32_t probe_size; /* bytes of a row; 0: no function of the library has run */
+    uint32_t probes_offset; /* offset of the first row */
     char runtime[16]; /* ruby or python */
-    char version[32]; /* of the runtime */
+    char version[32]; /* version of the runtime */
     char library[16]; /* probescope's version */
     int32_t pid; /* as the process sees it */
     uint32_t flags; /* enum ps_flag */
     uint64_t memory_limit; /* bytes for names and rows */
-    uint64_t memory_used; /* bytes of them that are used */
+    uint64_t memory_used; /* bytes of memory_limit that are used */
     uint64_t rows_dropped; /* events without a row of their own */
-    uint64_t flushes; /* statistics sent */
-    uint64_t switches; /* times that hooks were put in or taken out */
-    uint64_t watcher_ticks; /* times that the watcher looked for tracers */
-    char note[128]; /* what else there is to say */
-    uint64_t asked_ns; /* CLOCK_MONOTONIC: when the watcher saw semaphores change last */
-    uint64_t hooks_in_ns; /* CLOCK_MONOTONIC: when every hook for that was in; 0: not yet */
-    uint64_t looking_ns; /* CPU ns that looking took in the intervals that were flushed */
-    uint64_t looked_cpu_ns; /* CPU ns of the process in them */
+    uint64_t flushes; /* flushes of statistics */
+    uint64_t switches; /* how often hooks were installed or removed */
+    uint64_t watcher_ticks; /* how often the watcher looked for tracers */
+    char note[128]; /* what else the process reports */
+    uint64_t asked_ns; /* CLOCK_MONOTONIC when the watcher last saw semaphores change */
+    uint64_t hooks_in_ns; /* CLOCK_MONOTONIC when every hook for that change was installed; 0: not yet */
+    uint64_t looking_ns; /* CPU ns that looking took in the flushed intervals */
+    uint64_t looked_cpu_ns; /* CPU ns of the process in these intervals */
     uint64_t overhead_limit; /* PROBESCOPE_MAX_OVERHEAD in millionths; 0: none */
-    uint64_t cut; /* CLOCK_MONOTONIC: where the last interval that was flushed ended, as stats__done tells it; 0: none did yet */
+    uint64_t cut; /* CLOCK_MONOTONIC at the end of the last flushed interval, as in stats__done; 0: none yet */
     struct ps_info_probe probes[PS_PROBE_COUNT];
 };
 
-/* A host of another age reads by these. */
+/* Hosts of other versions read at these offsets. */
 _Static_assert(offsetof(struct ps_info_probe, name) == 0, "providers/info.yml");
 _Static_assert(offsetof(struct ps_info_probe, state) == 24, "providers/info.yml");
 _Static_assert(offsetof(struct ps_info_probe, enabled) == 28, "providers/info.yml");

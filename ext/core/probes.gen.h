@@ -41,14 +41,14 @@ extern const char *const ps_probe_names[PS_PROBE_COUNT];
 
 struct ps_more_function__entry {
     const char *path; /* the file's full path */
-    uint64_t context_id; /* names the shadow stack: a thread, fiber, task or greenlet */
+    uint64_t context_id; /* identifies the shadow stack, that of a thread, fiber, task or greenlet */
 };
 
 struct ps_more_function__return {
     const char *path; /* the file's full path */
-    uint64_t context_id; /* names the shadow stack */
-    uint64_t depth; /* as at the entry */
-    uint64_t kind; /* as at the entry */
+    uint64_t context_id; /* identifies the shadow stack */
+    uint64_t depth; /* as in function__entry */
+    uint64_t kind; /* as in function__entry */
     uint64_t outcome; /* 0 returned, 1 raised, 2 suspended */
 };
 
@@ -58,8 +58,8 @@ struct ps_more_function__slow1ms {
     uint64_t outcome; /* 0 returned, 1 raised, 2 suspended */
     const char *traceparent; /* W3C trace context of the application's current span, else of the request, or empty */
     uint64_t span_id; /* the event's own id */
-    uint64_t parent_id; /* the enclosing timed call's id or 0 */
-    uint64_t request_id; /* the span_id of the request that it was made in, as request__done has it, or 0 */
+    uint64_t parent_id; /* id of the enclosing timed call, or 0 */
+    uint64_t request_id; /* span_id of the request in which the call was made, as in request__done, or 0 */
 };
 
 struct ps_more_function__slow10ms {
@@ -68,8 +68,8 @@ struct ps_more_function__slow10ms {
     uint64_t outcome; /* 0 returned, 1 raised, 2 suspended */
     const char *traceparent; /* W3C trace context of the application's current span, else of the request, or empty */
     uint64_t span_id; /* the event's own id */
-    uint64_t parent_id; /* the enclosing timed call's id or 0 */
-    uint64_t request_id; /* the span_id of the request that it was made in, as request__done has it, or 0 */
+    uint64_t parent_id; /* id of the enclosing timed call, or 0 */
+    uint64_t request_id; /* span_id of the request in which the call was made, as in request__done, or 0 */
 };
 
 struct ps_more_function__slow100ms {
@@ -78,8 +78,8 @@ struct ps_more_function__slow100ms {
     uint64_t outcome; /* 0 returned, 1 raised, 2 suspended */
     const char *traceparent; /* W3C trace context of the application's current span, else of the request, or empty */
     uint64_t span_id; /* the event's own id */
-    uint64_t parent_id; /* the enclosing timed call's id or 0 */
-    uint64_t request_id; /* the span_id of the request that it was made in, as request__done has it, or 0 */
+    uint64_t parent_id; /* id of the enclosing timed call, or 0 */
+    uint64_t request_id; /* span_id of the request in which the call was made, as in request__done, or 0 */
 };
 
 struct ps_more_function__stats {
@@ -88,7 +88,7 @@ struct ps_more_function__stats {
     uint64_t max; /* longest call that ended since the previous flush, ns */
     uint64_t raised; /* calls that an exception left, calls */
     uint64_t resumed; /* entries after a suspension, resumptions */
-    uint64_t out; /* CLOCK_MONOTONIC when its hooks were taken out for PROBESCOPE_MAX_OVERHEAD: nothing is counted since then, and the row is told at each flush; 0: they were not, ns */
+    uint64_t out; /* CLOCK_MONOTONIC when its hooks were removed for PROBESCOPE_MAX_OVERHEAD: since then nothing is counted, and each flush fires the row again; 0: not removed, ns */
 };
 
 struct ps_more_exception__raise {
@@ -101,10 +101,10 @@ struct ps_more_exception__detail {
     const char *path; /* the file's full path */
     const char *function; /* function that raised */
     uint64_t thread_id; /* gettid() as the process sees it */
-    const char *message; /* the stored message, cut at 255 bytes; empty when it would have to be computed */
+    const char *message; /* the stored message, cut at 255 bytes; empty if it would have to be computed */
     const char *traceparent; /* W3C trace context of the application's current span, else of the request, or empty */
     const char *app_file; /* nearest file of the application's own code on the stack, or empty */
-    uint64_t app_line; /* the line there */
+    uint64_t app_line; /* line in that file */
 };
 
 struct ps_more_exception__rescue {
@@ -120,24 +120,24 @@ struct ps_more_exception__stats {
     uint64_t depth_sum; /* frames of all the backtraces, frames */
     uint64_t depth_max; /* frames of the deepest backtrace since the previous flush, frames */
     uint64_t string_cost; /* time on the CPU to turn their backtraces into strings, ns */
-    uint64_t rescued; /* of these exceptions, rescues seen, exceptions */
-    const char *rescue_file; /* where the last one was rescued, or empty */
-    uint64_t rescue_line; /* the line there */
-    const char *asked_file; /* where the last backtrace was asked for as strings, or empty */
-    uint64_t asked_line; /* the line there */
+    uint64_t rescued; /* rescues of these exceptions that were seen, exceptions */
+    const char *rescue_file; /* file where the last one was rescued, or empty */
+    uint64_t rescue_line; /* line in that file */
+    const char *asked_file; /* file that last requested a backtrace as strings, or empty */
+    uint64_t asked_line; /* line in that file */
     const char *app_file; /* nearest file of the application's own code, perhaps the raise's own, on the stack of the first raise, or empty */
-    uint64_t app_line; /* the line there */
-    uint64_t rescued_at_once; /* of those rescued, by the method that raised them; 0 before Ruby 3.3, which does not tell, exceptions */
-    const char *request; /* while somebody listens to stats__by_request: method and route of the request in which that was, or empty */
-    uint64_t request_number; /* a number for those two, the same in each process, or 0 */
+    uint64_t app_line; /* line in that file */
+    uint64_t rescued_at_once; /* rescues by the method that raised; 0 before Ruby 3.3, which does not report them, exceptions */
+    const char *request; /* while a tracer listens to stats__by_request: method and route of the request to which the row belongs, or empty */
+    uint64_t request_number; /* a number for that method and route, the same in each process, or 0 */
 };
 
 struct ps_more_backtrace__done {
     const char *path; /* the file's full path */
-    const char *function; /* function that asked */
+    const char *function; /* function with the request */
     const char *type; /* class of the exception, or empty */
     const char *raise_file; /* file of the first raise, or empty */
-    uint64_t raise_line; /* the line there */
+    uint64_t raise_line; /* line in that file */
 };
 
 struct ps_more_object__alloc {
@@ -146,8 +146,8 @@ struct ps_more_object__alloc {
 
 struct ps_more_object__stats {
     const char *path; /* the file's full path */
-    const char *request; /* while somebody listens to stats__by_request: method and route of the request in which that was, or empty */
-    uint64_t request_number; /* a number for those two, the same in each process, or 0 */
+    const char *request; /* while a tracer listens to stats__by_request: method and route of the request to which the row belongs, or empty */
+    uint64_t request_number; /* a number for that method and route, the same in each process, or 0 */
 };
 
 struct ps_more_sample {
@@ -157,11 +157,11 @@ struct ps_more_sample {
 
 struct ps_more_sample__stats {
     const char *path; /* the file's full path */
-    uint64_t self_samples; /* samples with it as the leaf, samples */
-    uint64_t total_samples; /* samples with it on the stack, samples */
-    const char *request; /* while somebody listens to stats__by_request: method and route of the request in which that was, or empty */
-    uint64_t request_number; /* a number for those two, the same in each process, or 0 */
-    const char *builtin; /* the VM's own function, mostly in C, that it called and that ran; or empty. Such a row has no total and no total_samples */
+    uint64_t self_samples; /* samples with the function as the leaf, samples */
+    uint64_t total_samples; /* samples with the function on the stack, samples */
+    const char *request; /* while a tracer listens to stats__by_request: method and route of the request to which the row belongs, or empty */
+    uint64_t request_number; /* a number for that method and route, the same in each process, or 0 */
+    const char *builtin; /* the VM's own function, mostly in C, that the function called and that was running, or empty. A row with a builtin has no total and no total_samples */
     uint64_t builtin_number; /* a number for that name, the same in each process, or 0 */
 };
 
@@ -175,36 +175,36 @@ struct ps_more_line {
 
 struct ps_more_request__start {
     uint64_t thread_id; /* gettid() as the process sees it */
-    const char *traceparent; /* W3C trace context: where the application has no OpenTelemetry of its own, the request's, with span_id in it; else of its current span, or as it came in, or empty */
+    const char *traceparent; /* W3C trace context. If the application has no OpenTelemetry of its own: that of the request, with span_id in it; else that of the current span, or the incoming one, or empty */
     uint64_t span_id; /* the request's own id */
-    uint64_t parent_id; /* id of the span that the incoming traceparent names, or of the request that it was made in, or 0 */
-    const char *template; /* route template, at most 255 bytes, or empty: the framework does not know it (yet) */
+    uint64_t parent_id; /* id of the span in the incoming traceparent, or of the request in which this one was made, or 0 */
+    const char *template; /* route template, at most 255 bytes; empty if the framework does not know it (yet) */
     const char *path; /* the path or the job's name, at most 255 bytes */
-    uint64_t own; /* 1: the application has no OpenTelemetry of its own, and the span is the request's; else 0 */
-    const char *system; /* of a job what runs it, as active_job, sidekiq, celery; of others empty */
-    const char *queue; /* of a job the queue that it came from, where that is known; else empty */
-    const char *url_scheme; /* of a request http or https, as the server knows it; else empty */
+    uint64_t own; /* 1 if the application has no OpenTelemetry of its own and the span is the request's, else 0 */
+    const char *system; /* for a job, what runs it, such as active_job, sidekiq, celery; else empty */
+    const char *queue; /* for a job, its queue if that is known; else empty */
+    const char *url_scheme; /* for a request, http or https, as the server reports it; else empty */
 };
 
 struct ps_more_request__done {
     uint64_t thread_id; /* gettid() as the process sees it */
-    const char *traceparent; /* W3C trace context: where the application has no OpenTelemetry of its own, the request's, with span_id in it; else of its current span, or as it came in, or empty */
+    const char *traceparent; /* W3C trace context. If the application has no OpenTelemetry of its own: that of the request, with span_id in it; else that of the current span, or the incoming one, or empty */
     uint64_t span_id; /* the request's own id */
-    uint64_t parent_id; /* id of the span that the incoming traceparent names, or of the request that it was made in, or 0 */
-    const char *template; /* route template, at most 255 bytes, or empty: the framework does not know it (yet) */
+    uint64_t parent_id; /* id of the span in the incoming traceparent, or of the request in which this one was made, or 0 */
+    const char *template; /* route template, at most 255 bytes; empty if the framework does not know it (yet) */
     const char *path; /* the path or the job's name, at most 255 bytes */
-    uint64_t own; /* 1: the application has no OpenTelemetry of its own, and the span is the request's; else 0 */
-    const char *system; /* of a job what runs it, as active_job, sidekiq, celery; of others empty */
-    const char *queue; /* of a job the queue that it came from, where that is known; else empty */
-    const char *url_scheme; /* of a request http or https, as the server knows it; else empty */
+    uint64_t own; /* 1 if the application has no OpenTelemetry of its own and the span is the request's, else 0 */
+    const char *system; /* for a job, what runs it, such as active_job, sidekiq, celery; else empty */
+    const char *queue; /* for a job, its queue if that is known; else empty */
+    const char *url_scheme; /* for a request, http or https, as the server reports it; else empty */
 };
 
 struct ps_more_stats__done {
-    uint64_t samples_missed; /* ticks that could not be sampled though the process was on the CPU: in a call that answers no request, or the watcher had no CPU, samples */
+    uint64_t samples_missed; /* ticks without a sample although the process was on the CPU: a thread was in a call that answers no request, or the watcher had no CPU, samples */
     uint64_t details_suppressed; /* exception__detail events over the limit, events */
-    uint64_t samples_taken; /* samples that count; over cpu it is the rate that was reached: 99 a second of CPU time when one thread runs all the time, samples */
-    uint64_t looking; /* CPU time that looking took in this interval: hooks, with the tracer's part where a probe fires in one, and the library's own threads, ns */
-    uint64_t cut; /* CLOCK_MONOTONIC of the moment up to which the rows count, where the interval ends and the next one begins, ns */
+    uint64_t samples_taken; /* samples that count; divided by cpu they give the rate: 99 for a second of CPU time if one thread runs all the time, samples */
+    uint64_t looking; /* CPU time that looking took in this interval: that of the hooks, with the tracer's part if a probe fires in a hook, and that of the library's own threads, ns */
+    uint64_t cut; /* CLOCK_MONOTONIC up to which the rows count: the end of this interval and the begin of the next one, ns */
 };
 
 void ps_fire_function__entry(const char *function, const char *file, uint64_t line, uint64_t depth, uint64_t kind, const struct ps_more_function__entry *more);

@@ -2,7 +2,8 @@
 
 # Generated from providers/probescope.yml by `rake generate`. Do not edit.
 module Probescope
-  # The probes as the host reads them: argument names in the order of arg0, arg1, ...; offsets of the fields behind arg5.
+  # The probes as the host reads them. args: names in the order of arg0, arg1, ... more: the
+  # fields behind arg5, with their offsets.
   module ABI
     VERSION = 1
     PROVIDER = "probescope"

@@ -9,13 +9,15 @@ from typing import Dict, NamedTuple
 
 
 class Probe(NamedTuple):
-    """Arguments in the order of arg0, arg1, ..., and the fields behind arg5 by their offset; str or int each."""
+    """args: in the order of arg0, arg1, ... more: the fields behind arg5, in the order of their
+    offsets. Each is str or int.
+    """
 
     args: Dict[str, type]
     more: Dict[str, type]
 
     def place(self, field: str) -> str:
-        """The field as a bpftrace expression. Raises KeyError."""
+        """Returns the field as a bpftrace expression. Raises KeyError."""
         if field in self.args:
             place = f"arg{list(self.args).index(field)}"
         else:

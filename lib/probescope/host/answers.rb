@@ -3,13 +3,16 @@
 # Made by `rake generate` from docs/schema/schemas.yml.
 module Probescope
   module Host
-    # What the answer of each command that shows a table is made of.
+    # The fields and columns of each command that shows a table.
     module Answers
-      # kind: a function of Cells. key: of the row, or nil.
+      # kind: name of a function of Cells. key: a key of the row, or nil.
       Column = Struct.new(:heading, :kind, :key, :optional)
-      # fields: of a row in JSON. nothing, not_covered: texts, the second one or nil. map_keys: rows that bpftrace has room for, and
-      # by_request the same for the program that tells requests apart. samples: are its figures samples, whose rate is worth a word?
-      Answer = Struct.new(:fields, :columns, :nothing, :not_covered, :map_keys, :map_keys_by_request, :samples, keyword_init: true)
+      # fields: keys of a row in JSON. nothing, not_covered: texts; not_covered may be nil.
+      # map_keys: number of rows for which bpftrace has room. map_keys_by_request: the same for
+      # the program that tells requests apart. samples: whether the figures come from samples,
+      # which have a rate.
+      Answer = Struct.new(:fields, :columns, :nothing, :not_covered, :map_keys, :map_keys_by_request,
+                          :samples, keyword_init: true)
 
       ALL = {
         "hot" => Answer.new(

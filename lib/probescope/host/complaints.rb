@@ -3,11 +3,11 @@
 # Generated from providers/hosts.yml by `rake generate`. Do not edit.
 module Probescope
   module Host
-    # What bpftrace complains of: what that means, and the next step.
+    # Messages of bpftrace, with their meaning and the next step.
     module Complaints
       CONTAINER = "run it as root on the host, or in a container with --pid=host --cap-add SYS_ADMIN --cap-add " \
                   "SYS_PTRACE --security-opt seccomp=unconfined"
-      # The first that fits.
+      # The first pattern that matches counts.
       MEANINGS = [
         [/running as the root user|Missing CAP_\w+ capability/,
          "bpftrace refuses to run without root's privilege",
@@ -16,7 +16,7 @@ module Probescope
          "the kernel is locked down, and forbids BPF",
          "boot it without lockdown=confidentiality"],
         [/Operation not permitted|Permission denied/,
-         "the kernel forbids BPF here: a capability is missing, or seccomp or a user namespace of a container is in the way",
+         "the kernel forbids BPF here: a capability is missing, or seccomp or a user namespace of a container prevents it",
          CONTAINER],
         [/Argument list too long|Cannot allocate memory/,
          "the kernel has no memory for so many rows in bpftrace's maps",
@@ -26,7 +26,7 @@ module Probescope
          "ulimit -n 65536"],
         [/No such process/,
          "the process ended while bpftrace attached to it",
-         "`probescope ps` lists those that can be traced"],
+         "`probescope ps` lists the processes that can be traced"],
         [/No probes to attach|no valid attach points|usdt target file/,
          "bpftrace finds no probes: the process's library was replaced on disk, or is stripped of its notes",
          "restart the process"],
@@ -37,10 +37,10 @@ module Probescope
          "the kernel does not let bpftrace attach",
          CONTAINER],
         [/(?i)loading program|BPF object/,
-         "the kernel does not take bpftrace's program: a privilege is missing, or it is too old for it",
+         "the kernel does not take bpftrace's program: a privilege is missing, or the kernel is too old for the program",
          CONTAINER]
       ].freeze
-      # What it says where all is well, too.
+      # Lines that bpftrace also prints when nothing is wrong.
       NOISE = /RLIMIT_MEMLOCK|\AWARNING|\AAttach(ing|ed) \d+ probe|\A@\w*(\[|:)/
     end
   end

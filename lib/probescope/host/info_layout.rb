@@ -3,14 +3,15 @@
 # Generated from providers/info.yml by `rake generate`. Do not edit.
 module Probescope
   module Host
-    # How probescope_info lies in a process. Of each field: its offset, its bytes, and its type as String#unpack has it.
+    # The layout of probescope_info in a process. Each field has its offset, its number of
+    # bytes, and its type for String#unpack.
     module InfoLayout
       MAGIC = "PSCOPE1"
-      # By the number of a state.
+      # Names of the states, by their numbers.
       STATES = %w[off on degraded refused unsupported].freeze
       FLAGS = {installed: 1, watcher: 2, jit: 4, cycle_clock: 8, requests: 16}.freeze
 
-      # How the rest lies.
+      # The layout of the rest.
       HEAD = {
         magic: [0, 8, "Z8"],
         size: [8, 4, "L<"],
@@ -21,7 +22,7 @@ module Probescope
         probes_offset: [28, 4, "L<"]
       }.freeze
 
-      # What every library tells.
+      # Fields of every library.
       PROCESS = {
         runtime: [32, 16, "Z16"],
         version: [48, 32, "Z32"],
@@ -37,7 +38,7 @@ module Probescope
         note: [152, 128, "Z128"]
       }.freeze
 
-      # What later libraries tell too.
+      # Fields of later libraries only.
       APPENDED = {
         asked_ns: [280, 8, "Q<"],
         hooks_in_ns: [288, 8, "Q<"],

@@ -1,4 +1,4 @@
-"""What the answer of each command that shows a table is made of."""
+"""The fields and columns of each command that shows a table."""
 
 # Made by `rake generate` from docs/schema/schemas.yml.
 
@@ -8,7 +8,7 @@ from typing import Dict, NamedTuple, Optional, Tuple
 
 
 class Column(NamedTuple):
-    """kind: a function of probescope.command.cells. key: of the row."""
+    """kind: name of a function of probescope.command.cells. key: a key of the row, or None."""
 
     heading: str
     kind: str
@@ -17,8 +17,11 @@ class Column(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """fields: of a row in JSON. nothing, not_covered: texts. map_keys: rows that bpftrace has room for, and by_request the same for
-    the program that tells requests apart. samples: are its figures samples, whose rate is worth a word?"""
+    """fields: keys of a row in JSON. nothing, not_covered: texts; not_covered may be None.
+    map_keys: number of rows for which bpftrace has room. map_keys_by_request: the same for the
+    program that tells requests apart. samples: whether the figures come from samples, which
+    have a rate.
+    """
 
     fields: Tuple[str, ...]
     columns: Tuple[Column, ...]

@@ -1,4 +1,4 @@
-"""What bpftrace complains of: what that means, and the next step.
+"""Messages of bpftrace, with their meaning and the next step.
 
 Generated from providers/hosts.yml by `rake generate`. Do not edit.
 """
@@ -12,7 +12,7 @@ CONTAINER = (
     "run it as root on the host, or in a container with --pid=host --cap-add SYS_ADMIN --cap-add "
     "SYS_PTRACE --security-opt seccomp=unconfined"
 )
-# The first that fits.
+# The first pattern that matches counts.
 MEANINGS: Tuple[Tuple[Pattern[str], str, str], ...] = (
     (
         re.compile(r"running as the root user|Missing CAP_\w+ capability"),
@@ -26,7 +26,7 @@ MEANINGS: Tuple[Tuple[Pattern[str], str, str], ...] = (
     ),
     (
         re.compile(r"Operation not permitted|Permission denied"),
-        "the kernel forbids BPF here: a capability is missing, or seccomp or a user namespace of a container is in the way",
+        "the kernel forbids BPF here: a capability is missing, or seccomp or a user namespace of a container prevents it",
         CONTAINER,
     ),
     (
@@ -42,7 +42,7 @@ MEANINGS: Tuple[Tuple[Pattern[str], str, str], ...] = (
     (
         re.compile(r"No such process"),
         "the process ended while bpftrace attached to it",
-        "`probescope ps` lists those that can be traced",
+        "`probescope ps` lists the processes that can be traced",
     ),
     (
         re.compile(r"No probes to attach|no valid attach points|usdt target file"),
@@ -61,9 +61,9 @@ MEANINGS: Tuple[Tuple[Pattern[str], str, str], ...] = (
     ),
     (
         re.compile(r"(?i)loading program|BPF object"),
-        "the kernel does not take bpftrace's program: a privilege is missing, or it is too old for it",
+        "the kernel does not take bpftrace's program: a privilege is missing, or the kernel is too old for the program",
         CONTAINER,
     ),
 )
-# What it says where all is well, too.
+# Lines that bpftrace also prints when nothing is wrong.
 NOISE = re.compile(r"RLIMIT_MEMLOCK|\AWARNING|\AAttach(ing|ed) \d+ probe|\A@\w*(\[|:)")

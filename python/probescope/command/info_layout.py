@@ -1,4 +1,4 @@
-"""How probescope_info lies in a process.
+"""The layout of probescope_info in a process.
 
 Generated from providers/info.yml by `rake generate`. Do not edit.
 """
@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import Dict, Tuple
 
-# Of each field: its offset, and its type as struct has it.
+# Each field has its offset, and its type for struct.
 Fields = Dict[str, Tuple[int, str]]
 
 MAGIC = b"PSCOPE1"
-# By the number of a state.
+# Names of the states, by their numbers.
 STATES = ("off", "on", "degraded", "refused", "unsupported")
 FLAGS = {"installed": 1, "watcher": 2, "jit": 4, "cycle_clock": 8, "requests": 16}
 
-# How the rest lies.
+# The layout of the rest.
 HEAD: Fields = {
     "magic": (0, "8s"),
     "size": (8, "I"),
@@ -26,7 +26,7 @@ HEAD: Fields = {
     "probes_offset": (28, "I"),
 }
 
-# What every library tells.
+# Fields of every library.
 PROCESS: Fields = {
     "runtime": (32, "16s"),
     "version": (48, "32s"),
@@ -42,7 +42,7 @@ PROCESS: Fields = {
     "note": (152, "128s"),
 }
 
-# What later libraries tell too.
+# Fields of later libraries only.
 APPENDED: Fields = {
     "asked_ns": (280, "Q"),
     "hooks_in_ns": (288, "Q"),
