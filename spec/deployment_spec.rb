@@ -26,7 +26,7 @@ RSpec.describe "The bridge's deployment" do
     expect([out, status.exitstatus]).to eq(["", 0])
   end
 
-  it "has a unit that leaves little to an attacker, as systemd reckons" do
+  it "has a unit that restricts an attacker, by the rating of systemd" do
     skip "no systemd-analyze here (Debian: systemd)" unless Probescope::Host::Path.find("systemd-analyze")
     out, status = Open3.capture2e("systemd-analyze", "security", "--offline=true", "--threshold=32", unit)
     expect(status.exitstatus).to eq(0), out
@@ -63,7 +63,7 @@ RSpec.describe "The bridge's deployment" do
     "CAP_KILL" => "Process.kill(:KILL, ARGV[0].to_i); print 'done'"
   }
   uses.each do |name, use|
-    it "has a unit that keeps #{name} for a reason: without it what it is for fails", :bpf do
+    it "has a unit that keeps #{name} for a reason: without it something fails", :bpf do
       other = keep(Support::Child.new("setpriv", "--reuid=daemon", "--regid=daemon",
                                       "--clear-groups", Support::HostTarget.binary))
       other.await_line(/\Aready$/)

@@ -94,7 +94,7 @@ RSpec.describe "The package whose helper is root's", :bpf do
   end
 
   # sudo compares the inode number, and then runs the path of the rule.
-  it "runs the helper, whatever becomes of a link that leads to it" do
+  it "runs the helper, even if a link to it is replaced" do
     swap = <<~SH
       cp /usr/bin/id other
       (while :; do ln -sfn /usr/lib/probescope/helper link; ln -sfn /var/tracer/other link; done) &
@@ -105,7 +105,7 @@ RSpec.describe "The package whose helper is root's", :bpf do
     expect(said.lines.uniq - ["{\"is\":\"ready\"}\n"]).to be_empty
   end
 
-  it "has nothing that the user may write to" do
+  it "has no file that the user may write to" do
     expect(run("find", "/usr/lib/probescope", "/usr/bin/probescope", "-writable", "!", "-type", "l")[1])
       .to be_empty
     expect(run("find", "/usr/lib/probescope", "(", "!", "-user", "root", "-o", "-perm", "/022", ")",
@@ -114,7 +114,7 @@ RSpec.describe "The package whose helper is root's", :bpf do
 
   # GIVEN files that Ruby and shells would load through the environment or the current folder, THEN
   # root loads none of them.
-  it "loads nothing that the user's environment names, not even where a rule lets it through" do
+  it "loads nothing that the user's environment names, even if a rule keeps the environment" do
     script = <<~SH
       mkdir -p evil/rubygems evil/lib/probescope/host gems
       for name in json digest set etc time rbconfig rubygems monitor evil error; do
@@ -144,7 +144,7 @@ RSpec.describe "The package whose helper is root's", :bpf do
     expect(found.lines - ["/var/tracer/loaded-env\n"]).to be_empty
   end
 
-  it "takes no order of the user's that names a file or is huge" do
+  it "refuses requests of the user that name a file or are huge" do
     process = host_target
     order = {do: "trace", pids: [process.pid], programs: ["hot"], seconds: 1, keys: 100, pages: 1}
     wrong = [order.merge(bpftrace: "/var/tracer/evil"), order.merge(programs: ["/var/tracer/evil.bt"]),

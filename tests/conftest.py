@@ -41,8 +41,8 @@ def pytest_collection_modifyitems(items: List[pytest.Item]) -> None:
 
 
 def _forbid_skip(report: Any) -> None:
-    """In the gate, fails each skipped test that .ci/skips.json does not list, or whose entry there
-    has expired. spec/support/skips.rb has the same.
+    """In the gate, fails a skipped test if .ci/skips.json does not list its reason, or if that entry
+    has expired. spec/support/skips.rb does the same for RSpec.
     """
     if not (report.skipped and os.environ.get("PROBESCOPE_GATE")):
         return
@@ -68,10 +68,10 @@ def pytest_make_collect_report() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def turn() -> Iterator[None]:
-    """Each test waits here while another job on this machine has to run alone: `alone` in
-    spec/support/turns.rb, which has the same for RSpec.
+    """Makes each test wait while another job on this machine must run alone: `alone` in
+    spec/support/turns.rb, which does the same for RSpec.
 
-    A process that waits for "room" holds "next", so that no later process enters "room" first.
+    A process that waits for "room" holds "next", so no later process enters "room" first.
     """
     directory = os.environ.get("PROBESCOPE_TURNS")
     if not directory:

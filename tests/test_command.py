@@ -408,7 +408,7 @@ def test_script_prints_the_programs(tmp_path):
         assert command("script", name) == (0, (ROOT / "providers/exceptions.bt").read_text(), "")
 
 
-def test_runs_with_privilege_what_is_roots_alone_and_nothing_of_the_callers_path(bpf, program, tmp_path):
+def test_runs_with_privilege_only_programs_of_root_and_none_of_the_callers_path(bpf, program, tmp_path):
     started = program("import gate\nwhile True:\n  gate.on('gc__done'); gate.off('gc__done')\n")
     wait_for("the library", lambda: maps_library(started.pid))
     seen = tmp_path / "seen"
@@ -428,7 +428,7 @@ def test_runs_with_privilege_what_is_roots_alone_and_nothing_of_the_callers_path
         assert "bpftrace belongs to user 65534" in out + err
 
 
-def test_bpftrace_has_the_capabilities_that_tracing_takes_and_those_alone(bpf, program, children):
+def test_bpftrace_has_only_the_capabilities_that_tracing_needs(bpf, program, children):
     started = program(
         "import gate\nwhile True:\n  gate.on('gc__done'); print('on', flush=True); gate.off('gc__done')\n"
     )
@@ -453,7 +453,7 @@ def test_bpftrace_has_the_capabilities_that_tracing_takes_and_those_alone(bpf, p
     assert (known["NoNewPrivs"].strip(), known["Umask"].strip(), folder) == ("1", "0077", "/")
 
 
-def test_a_program_is_roots_alone_by_way_of_each_folder_and_link(tmp_path):
+def test_only_root_may_change_a_program_and_each_folder_and_link_of_its_path(tmp_path):
     if os.geteuid():
         pytest.skip("needs root")
     assert weakness("/bin/sh") is None
@@ -542,7 +542,7 @@ def test_what_threads_tell_is_refused_where_bpftrace_takes_threads_for_processes
 
 
 @pytest.mark.parametrize("arguments", [["trace", "hot", "-p", "1"], ["doctor"]])
-def test_a_user_namespace_is_told_of(bpf, arguments):
+def test_a_user_namespace_is_reported(bpf, arguments):
     if subprocess.run(["unshare", "--user", "--map-root-user", "true"], check=False).returncode:
         pytest.skip("no user namespaces here")
     status, out, err = command(*arguments, before=["unshare", "--user", "--map-root-user"])

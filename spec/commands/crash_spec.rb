@@ -33,7 +33,7 @@ RSpec.describe "A fault of probescope" do
   end
 
   # An exception's message may quote text from a traced process.
-  it "is reported in a few bytes that no terminal obeys" do
+  it "is reported in a few escaped bytes" do
     copy("host/helper.rb", "list", 'raise "\e]0;owned\a\xff#{"x" * 5_000}"')
     said = run("ps").err
     expect(said).not_to match(/[^[:print:]\n]/)

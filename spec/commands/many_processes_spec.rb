@@ -304,7 +304,7 @@ RSpec.describe "Several processes", :bpf do
   end
 
   it "are not traced any more when the helper or the command is killed, " \
-     "and the folder of links goes with the next command" do
+     "and the next command removes the folder of links" do
     targets = Array.new(2) { host_target }
     folders = %i[helper command].map do |who|
       command = probescope_start("hot", *pids(*targets.map(&:pid)), "-d", 600)

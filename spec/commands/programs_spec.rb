@@ -55,7 +55,7 @@ RSpec.describe "The bpftrace programs, by themselves", :bpf do
     end
   end
 
-  it "read the messages of exceptions in raises.bt alone" do
+  it "read the messages of exceptions only in raises.bt" do
     reading = programs.select { |path| File.read(path).include?("exception__detail") }
     expect(reading.map { |path| File.basename(path) }).to eq(["raises.bt"])
   end

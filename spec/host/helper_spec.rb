@@ -60,7 +60,7 @@ RSpec.describe "The helper" do
     "what has no end" => "[" * 1000,
     "a field of nothing that has one" => {do: "list", pid: 1}
   }
-  it "refuses what is no request of its own, and lives" do
+  it "refuses unknown and invalid requests, and keeps running" do
     helper = start
     refused.each do |what, line|
       expect(answer(helper, line))
@@ -71,7 +71,7 @@ RSpec.describe "The helper" do
     expect(helper.err).to be_empty
   end
 
-  it "keeps no order that has no end" do
+  it "refuses a request without an end" do
     helper = start
     writer = Thread.new do
       200.times { helper.puts("a" * 50_000) }
@@ -93,7 +93,7 @@ RSpec.describe "The helper" do
   end
 
   describe "as root", :bpf do
-    it "has the capabilities that tracing takes, and those alone, and so has bpftrace" do
+    it "has only the capabilities that tracing needs, and so has bpftrace" do
       process = host_target
       helper = start
       helper.puts(JSON.generate(trace.merge(pids: [process.pid], seconds: 60)))
@@ -132,7 +132,7 @@ RSpec.describe "The helper" do
 
     # bpftrace accepts options behind the program, too: -cCOMMAND runs a command, -oFILE writes to a
     # file.
-    it "gives bpftrace no option among the arguments" do
+    it "passes no argument that bpftrace could take for an option" do
       process = host_target
       Dir.mktmpdir do |folder|
         result = probescope("flow", "-p", process.pid, "-d", 1, "--function", "-o#{folder}/written")

@@ -33,7 +33,7 @@ RSpec.describe "Choosing processes" do
 end
 
 RSpec.describe Probescope::Host::Links do
-  it "takes no folder that others may write to" do
+  it "refuses a folder that others may write to" do
     Dir.mktmpdir do |folder|
       File.chmod(0o777, folder)
       expect { described_class.new(folder) }
@@ -46,14 +46,14 @@ RSpec.describe Probescope::Host::Links do
     end
   end
 
-  it "follows no link in place of the folder" do
+  it "refuses a link in place of the folder" do
     Dir.mktmpdir do |folder|
       File.symlink(folder, File.join(folder, "link"))
       expect { described_class.new(File.join(folder, "link")) }.to raise_error(Probescope::Host::Error)
     end
   end
 
-  it "removes only what nobody holds" do
+  it "removes only folders whose lock is free" do
     Dir.mktmpdir do |folder|
       links = described_class.new(folder)
       FileUtils.mkdir_p(File.join(folder, "stale"))

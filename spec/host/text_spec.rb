@@ -7,7 +7,7 @@ require "probescope/host/text"
 RSpec.describe "Text from a target" do
   clean = Probescope::Host::Text.method(:clean)
 
-  it "shows nothing that a terminal obeys" do
+  it "escapes everything that a terminal would interpret" do
     expect(clean["\e[31mred\e[0m\n\t\a"]).to eq('\e[31mred\e[0m\n\t\x07')
     expect(clean["C1 \u009b31m, order \u202e, hidden \u200b"])
       .to eq('C1 \x9b31m, order \u202e, hidden \u200b')
@@ -22,7 +22,7 @@ RSpec.describe "Text from a target" do
     expect(clean[nil]).to eq("")
   end
 
-  it "is as harmless in JSON, and the same when it is read back" do
+  it "is escaped in JSON, and unchanged when it is parsed" do
     row = {"class" => "\e[31m\u009b\u202e\u007f\"\n\u2028"}
     json = Probescope::Host::Text.json(row)
     expect(json).to match(/\A[ -~]*\z/)

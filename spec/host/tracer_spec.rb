@@ -37,7 +37,7 @@ RSpec.describe Probescope::Host::Tracer, :bpf do
   end
 
   # With a SIGKILL alone, 8 of 30 tracers left a probe in the process.
-  it "leaves no probe in a process, at whichever moment of its attach or its end it is discarded" do
+  it "leaves no probe in a process, whenever it is discarded during its attach or its end" do
     target, = program(Soak::LOAD)
     target.ready
     left = Dir.mktmpdir { |folder| (1..24).map { |i| discarded(target, folder, i) } }

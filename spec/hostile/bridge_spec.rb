@@ -42,7 +42,7 @@ RSpec.describe "probescope otel among hostile processes", :bpf do
     hostile.info(probes.map { |probe| [probe, 1, 0, semaphore, ""] })
   end
 
-  it "leaves out those that lie, and traces the others" do
+  it "leaves out processes with false data, and traces the others" do
     honest = host_target("--rows", 2, binary: named("honest", name))
     odd = host_target("--rows", 2, binary: named("odd\xff\e[31m", name))
     library = named("poisoned", name)
@@ -86,7 +86,7 @@ RSpec.describe "probescope otel among hostile processes", :bpf do
     stopped(child)
   end
 
-  it "goes on when one of them hangs whoever reads it" do
+  it "continues when the reader of one of them hangs" do
     honest = host_target("--rows", 2, binary: named("honest", name))
     pid = hanging(hostile.elf(symbol: 0x40000).ljust(0x40000, "\0") + full_info(hostile::AT), 0x20000, name)
     child = bridge("--comm", name)

@@ -71,7 +71,7 @@ RSpec.describe "Hostile processes", :bpf do
     Support::Processes::Result.new(status: status, out: child.out, err: child.err)
   end
 
-  describe "whose probescope_info is not where they say", :python do
+  describe "whose probescope_info is not at the reported address", :python do
     {"at the end of the address space" => 0xffffffff00000000, "where nothing is mapped" => 0x5000_0000,
      "before it" => -hostile::AT - 8}.each do |where, symbol|
       it "is #{where}: it is refused, and the others are listed" do
@@ -81,14 +81,14 @@ RSpec.describe "Hostile processes", :bpf do
       end
     end
 
-    it "is something else, or for ever being written" do
+    it "is something else, or never complete" do
       expect(said_of(hostile(hostile.elf(hostile.info(magic: "OTHER"))).pid)).to include("is not one")
       process = hostile(hostile.elf(hostile.info(sequence: 5)))
       expect(said_of(process.pid)).to include("does not finish writing")
       refused(process.pid, /does not finish writing/)
     end
 
-    it "tells of more than there can be" do
+    it "reports more than is possible" do
       expect(said_of(hostile(hostile.elf(hostile.info(count: 1 << 20))).pid))
         .to include("tells of 1048576 probes")
       expect(said_of(hostile(hostile.elf(hostile.info(offset: 0xffffffff))).pid))
@@ -105,7 +105,7 @@ RSpec.describe "Hostile processes", :bpf do
     end
   end
 
-  it "have names that are no text: both hosts show them", :python do
+  it "have names that are not valid text: both hosts show them", :python do
     copy = File.join(hostile_folder, "odd\xff\e[31m")
     FileUtils.cp(Support::HostTarget.binary, copy)
     process = host_target("--rows", 2, binary: copy)
@@ -116,7 +116,7 @@ RSpec.describe "Hostile processes", :bpf do
     expect(probescope("hot", "-p", process.pid, "-d", 1)).to be_success
   end
 
-  describe "whose files are no files any more" do
+  describe "whose mapped files are no longer regular files" do
     # Runs without the capability for map_files, as in a container.
     def without_map_files = %w[setpriv --bounding-set=-sys_admin,-checkpoint_restore,-bpf,-perfmon]
 
@@ -241,7 +241,7 @@ RSpec.describe "Hostile processes", :bpf do
     end
   end
 
-  describe "that cost as much as they can" do
+  describe "that are as expensive to read as possible" do
     it "map 60,000 pages: they are read, with little memory" do
       process = hostile(hostile.elf, "--mappings", 60_000)
       expect(said_of(process.pid)).to eq(:listed)

@@ -35,7 +35,7 @@ RSpec.describe "Trust in libraries", :bpf do
     [result.out.empty? ? [] : result.json["processes"].map { |one| one["pid"] }, result.err]
   end
 
-  it "is for files and folders of root alone; others are named, with what to do, and traced with --trust" do
+  it "is given only to files and folders of root; others get a next step, and are traced with --trust" do
     honest = host_target("--rows", 1)
     libraries = {
       copied(folder("a")) { |copy| File.chown(stranger, nil, copy) } => /belongs to user #{stranger}/,

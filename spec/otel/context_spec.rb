@@ -138,7 +138,7 @@ RSpec.describe Probescope::Otel::Resource do
     expect(described_class.published(digits)).to eq("texts" => %w[a b], "number" => 3)
   end
 
-  it "gives what a process claims about what the kernel knows another name" do
+  it "sends a process's claims under other names than the kernel's values" do
     claims = {"process.pid" => "1", "host.name" => "db1", "team" => "z"}
     digits = context("container.id" => {string_value: "f" * 64}, "host.name" => {string_value: "db2"},
                      "probescope.process" => {string_value: "1"})
@@ -148,7 +148,7 @@ RSpec.describe Probescope::Otel::Resource do
              "probescope.claimed.container.id" => "f" * 64, "probescope.claimed.probescope.process" => "1")
   end
 
-  it "cleans and bounds what it claims" do
+  it "cleans and bounds the claims" do
     claims = {"evil\e[31m" => "a\nb", "k" * 1000 => "v" * 10_000, "" => "nobody",
               **(1..1000).to_h { |i| ["n#{i}", i] }}
     attributes = found({claims: claims, service_name: "shop\u202e"}, nil)

@@ -149,14 +149,14 @@ RSpec.describe "The environment of probescope otel" do
     end
   end
 
-  it "is refused where certificates would not be looked at" do
+  it "is refused if certificates would not be verified" do
     expect { transport.new("traces", {"OTEL_RUBY_EXPORTER_OTLP_SSL_VERIFY_NONE" => ""}) }
       .to raise_error(Probescope::CLI::Usage, /VERIFY_NONE would send to whoever answers/)
   end
 
   # GIVEN a password among the arguments, or in a file that everybody can read, THEN the command
   # reports it without the password.
-  it "takes passwords from no place that everybody can read" do
+  it "refuses passwords in places that everybody can read" do
     file = File.join(@folder = Dir.mktmpdir, "endpoint")
     File.write(file, "http://me:secret@127.0.0.1:1\n", perm: 0o644)
     ["http://me:secret@127.0.0.1:1", "@#{file}"].each do |endpoint|
@@ -175,7 +175,7 @@ RSpec.describe "The environment of probescope otel" do
 
   # A user may be allowed only `probescope otel` by sudo. That user cannot read another file with
   # it, and cannot block it with a file.
-  it "shows nothing of the file that is to hold the endpoint, and waits for none" do
+  it "shows no content of the endpoint's file, and does not wait for it" do
     @folder = Dir.mktmpdir
     File.write(file = File.join(@folder, "shadow"), "root:$y$secret:20228:0:99999:7:::\n", perm: 0o600)
     File.mkfifo(fifo = File.join(@folder, "fifo"))

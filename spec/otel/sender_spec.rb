@@ -56,7 +56,7 @@ RSpec.describe Probescope::Otel::Sender do
   # Any user may listen at localhost:4318 while no Collector runs. The figures are in MiB.
   {endless: [true, "Net::ProtocolError"], endless_head: [true, "Net::ProtocolError"],
    bomb: [false, "400"]}.each do |behaviour, verdict|
-    it "keeps little of an answer that is #{behaviour}" do
+    it "keeps only a bounded part of a response that is #{behaviour}" do
       backend = keep(server.call)
       backend.behaviour = behaviour
       script = <<~RUBY

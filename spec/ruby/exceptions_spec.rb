@@ -73,7 +73,7 @@ RSpec.describe "exception probes", :bpf do
     expect(ranges.map { |event| event.values_at(:depth, :backtrace_cost) }).to all(eq([0, 0]))
   end
 
-  it "show hostile class names harmlessly, and never call what the application overrides" do
+  it "show hostile class names harmlessly, and never call methods that the application overrides" do
     run = trace(<<~'RUBY', stats.merge(detail))
       $called = []
       class Liar < StandardError

@@ -88,7 +88,7 @@ RSpec.describe "Probescope::Provider" do
     expect(printed(source, RACK_ENV: "production", PROBESCOPE_STRICT: "1")[1]).to start_with("TypeError")
   end
 
-  it "runs no method of what it is given, whatever that is, and takes just the integers of a type" do
+  it "calls no method of its arguments, whatever they are, and takes only the integers of a type" do
     development = printed(<<~'RUBY', PROBESCOPE_STRICT: "1")
       def said = yield.then { |value| p value } rescue puts("#{$!.class}: #{$!.message}")
       module Hostile

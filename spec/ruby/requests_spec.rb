@@ -251,7 +251,7 @@ RSpec.describe "requests", :bpf do
     expect(run.target.info.flags).to include(:requests)
   end
 
-  it "tell nothing of what follows the path, because that may be secret" do
+  it "do not report what follows the path, because that may be secret" do
     run = trace(common + <<~'RUBY', fields, env: env)
       ask("/reset", "QUERY_STRING" => "token=SECRET", "REQUEST_URI" => "/reset?token=SECRET",
                     "HTTP_COOKIE" => "SECRET")

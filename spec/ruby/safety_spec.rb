@@ -407,7 +407,7 @@ RSpec.describe "an application that is traced" do
     expect(target.out.lines.size).to eq(1)
   end
 
-  it "has no socket, no file and no child of ours, with everything attached", :bpf do
+  it "has no socket, file or child of probescope, with everything attached", :bpf do
     target, = traced(<<~RUBY, all)
       #{gate}
       opened = Dir.children("/proc/self/fd")

@@ -101,7 +101,7 @@ RSpec.describe "A process with a JIT", :bpf do
       end
     end
   else
-    it "refuses probes of functions, lines and exceptions, says why, and is left as fast as it was" do
+    it "refuses probes of functions, lines and exceptions, gives the reason, and stays as fast as before" do
       target = with_yjit
       before, during, after = around(target, "function__stats", "line", "exception__stats", state: :refused)
       expect([during, after]).to all(be < before * 2)
