@@ -14,7 +14,7 @@ task truth: :compile do
   settings = TRUTH.merge(ENV.to_h.slice(*TRUTH.keys))
   failed = TruthRun.new(settings).run
   TruthPage.write
-  abort "some figures are not the truth: #{failed.join("; ")}: see above and docs/truth.md" if failed.any?
+  abort "some figures are wrong: #{failed.join("; ")}: see above and docs/truth.md" if failed.any?
 end
 
 namespace :truth do

@@ -10,25 +10,30 @@ module TruthPage
   HEAD = <<~TEXT
     # What the commands report, and what is true
 
-    Programs in `spec/truth/programs` do known work in several temperaments, count it and time it by their own clocks, and write that
-    down with the time. Each command is run on them, and what it reports is held against what the program counted in the interval
-    that the command states. `rake truth` runs this and writes a section for each Ruby and Python.
+    Programs in `spec/truth/programs` do known work in several temperaments. They count the work and
+    time it by their own clocks, and write the counts down with the time. Each command runs on these
+    programs, and its report is compared with what the program counted in the interval that the command
+    states. `rake truth` runs this and writes a section for each Ruby and Python.
 
-    - A count is right when it lies between the least and the most that the program can have counted in the interval. The program notes its
-      counters after each unit of work. The interval's ends are known to 1 ms in `calls`, `exceptions`, `alloc` and `stat`, whose rows are
-      taken at one moment (decision 204), and to 50 ms elsewhere. The counts of all seeds are added up, too: they must be right as if the ends
-      were known to 1 ms and to 10 ms. BIAS is how far the worst count of 100 and more is from the best guess, in percent.
-    - A share is right within 5 points: of `calls` and `latency` the time in a function, of `stat` the CPU time, of `gvl` the time
-      that a thread waits, as a part of the interval; of `hot` and `lines` the self time of a function as a part of the CPU time, of `hot` its
-      time in all, and the time of collections. Samples of all seeds are added up, 3,000 at least.
-    - The time in a function lies between what the program's clock says inside and around it. The rest is time in hooks, and time without
-      a CPU at their edges.
-    - OUTSIDE counts the figures that are not right, and OFF BY is how far the worst one is from the nearest right one, in percent of a count
-      and in points of a share.
-    - With the second seed and later ones all commands run at once. `stat` of Ruby is held against the VM's own count of objects, `gc`
-      against its count of collections, and `gvl` against what the kernel says of threads that compute.
-    - `hot` and `lines` are not held to programs that are on the CPU too rarely for 3,000 samples. `lines` is summed by function: no program
-      knows what each line takes.
+    - A count is right if it lies between the least and the most that the program can have counted in
+      the interval. The program notes its counters after each unit of work. The ends of the interval are
+      known to 1 ms in `calls`, `exceptions`, `alloc` and `stat`, whose rows are taken at one moment
+      (decision 204), and to 50 ms in other commands. The counts of all seeds are also added up: the
+      sums must be right as if the ends were known to 1 ms and to 10 ms. BIAS is the distance of the
+      worst count of 100 and more from the best guess, in percent.
+    - A share is right within 5 points. Shares of the interval are the time in a function (`calls`,
+      `latency`), the CPU time (`stat`) and the time that a thread waits (`gvl`). Shares of the CPU time
+      are the self time of a function (`hot`, `lines`), its total time (`hot`) and the time of
+      collections (`hot`). Samples of all seeds are added up, at least 3,000.
+    - The time in a function lies between what the program's clock gives inside it and around it. The
+      rest is time in hooks, and time without a CPU at the start and the end of the function.
+    - OUTSIDE is the number of figures that are not right. OFF BY is the distance of the worst of them
+      from the nearest right figure, in percent of a count and in points of a share.
+    - From the second seed on, all commands run at once. `stat` of Ruby is compared with the VM's own
+      count of objects, `gc` with its count of collections, and `gvl` with what the kernel reports about
+      threads that compute.
+    - `hot` and `lines` are not compared on programs that are on the CPU too rarely for 3,000 samples.
+      The figures of `lines` are added up by function, because no program measures single lines.
 
   TEXT
 
@@ -88,7 +93,7 @@ module TruthPage
     language = rows.first["language"]
     programs = about["programs"].select { |name, _| name == language }.map(&:last)
     gone = programs - rows.map { |row| row["temperament"] }
-    gone.any? ? "; nothing is known of #{gone.join(", ")}" : ""
+    gone.any? ? "; no results for #{gone.join(", ")}" : ""
   end
 
   def samples(rows)
@@ -97,7 +102,7 @@ module TruthPage
   end
 
   HEADINGS = ["TEMPERAMENT", "COMMAND", "FIGURES", "OUTSIDE", "OFF BY", "BIAS",
-              "THE WORST OF THEM", "LOST, AS SAID"].freeze
+              "WORST FIGURE", "REPORTED AS LOST"].freeze
 
   def table(rows)
     groups = rows.group_by { |row| row.values_at("temperament", "command") }

@@ -58,7 +58,7 @@ class TruthRun
       list == "all" ? nil : list.split(",")
     end
     wanted = Truth::LANGUAGES.select { |language| languages.nil? || languages.include?(language.name) }
-    # Sorted so that a run that is ended early has some programs of each language.
+    # Sorted, so that a run that ends early has some programs of each language.
     all = wanted.flat_map do |language|
       language.temperaments.keys.map { |temperament| [language.name, temperament] }
     end
@@ -66,7 +66,7 @@ class TruthRun
       [Truth::TEMPERAMENTS.index(temperament) || 99, index]
     end
     all = all.select { |_, temperament| only.nil? || only.include?(temperament) }
-    abort "TRUTH_LANGUAGES and TRUTH_ONLY leave nothing to run" if all.empty?
+    abort "TRUTH_LANGUAGES and TRUTH_ONLY select no program" if all.empty?
     all
   end
 
