@@ -204,7 +204,7 @@ struct ps_more_stats__done {
     uint64_t details_suppressed; /* exception__detail events over the limit, events */
     uint64_t samples_taken; /* samples that count; divided by cpu they give the rate: 99 for a second of CPU time if one thread runs all the time, samples */
     uint64_t looking; /* CPU time that looking took in this interval: that of the hooks, with the tracer's part if a probe fires in a hook, and that of the library's own threads, ns */
-    uint64_t cut; /* CLOCK_MONOTONIC up to which the rows count: the end of this interval and the begin of the next one, ns */
+    uint64_t cut; /* CLOCK_MONOTONIC up to which the rows count: the end of this interval and the start of the next one, ns */
 };
 
 void ps_fire_function__entry(const char *function, const char *file, uint64_t line, uint64_t depth, uint64_t kind, const struct ps_more_function__entry *more);
