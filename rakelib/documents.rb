@@ -37,7 +37,7 @@ module Documents
 
     def clauses
       said.split(", ").to_h do |clause|
-        clause.match(CLAUSE)&.captures || raise("#{place}: what is #{clause.inspect}?")
+        clause.match(CLAUSE)&.captures || raise("#{place}: unknown clause #{clause.inspect}")
       end
     end
 

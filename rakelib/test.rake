@@ -3,18 +3,18 @@
 require_relative "test_groups"
 require_relative "test_run"
 
-# `bin/test WORD` sets up and runs test:WORD. Python's own tests are noxfile.py's.
+# `bin/test WORD` sets up the checkout and runs test:WORD. noxfile.py runs the tests in Python.
 module TestTasks
   LINTERS = %w[lint:ruby lint:c lint:shell].freeze
-  # Words of bin/test for some files: what the word is for, the files, and the variable that the
-  # files ask for.
+  # Words of bin/test that run some files. {word => [description, files, the environment variable
+  # without which the files skip their tests]}
   WORDS = {
-    "backends" => ["what sends to real backends",
+    "backends" => ["the bridge with real backends",
                    "spec/otel/{prometheus,fluentd}_spec.rb", "PROBESCOPE_BACKENDS"],
     "frameworks" => ["web frameworks and queues of jobs",
                      "spec/{frameworks,queues}_spec.rb", "PROBESCOPE_FRAMEWORKS"],
     "hostile" => ["hostile processes and files", "spec/hostile/*_spec.rb"],
-    "yjit" => ["what a JIT changes",
+    "yjit" => ["files in which a JIT makes a difference",
                "spec/ruby/{yjit,exceptions,functions,random,sampling,switching}_spec.rb"]
   }.freeze
 
@@ -25,25 +25,25 @@ module TestTasks
     tasks.each { |task| run.check(task[/\S+/].tr(":", "-"), *rake, *task.split) }
   end
 
-  # What computes comes first, and then all that waits for tracers: beside a dozen tracers a compiler
-  # takes minutes.
+  # Runs the programs that compute, before the tests that mostly wait for tracers: beside a dozen
+  # tracers a compiler needs minutes.
   def compute(run)
     run.beside(-> { rake(run, *LINTERS, "lint:workflows") }, -> { run.prepare_python })
-    # For the gate's specs on trixie.
+    # The gate's specs on trixie wait for this.
     Support::Turns.tell("computed")
   end
 
   def c_tests(run)
-    # A lower priority leaves the processors to what is measured beside them.
+    # At a lower priority, these do not disturb the measurements of tests that run beside them.
     rake(run, "core:test", nice: 5)
-    # Emulators take two minutes, and the gate leaves them to .ci/full.
+    # These take two minutes, so the gate leaves them to .ci/full.
     return if ENV["PROBESCOPE_GATE"]
 
     rake(run, "core:aarch64", nice: 5)
     rake(run, "memcheck CYCLES=16", nice: 5) if Process.uid.zero?
   end
 
-  # Held against a clock, so it has the machine for itself.
+  # Runs the story alone, because it compares answers with a clock.
   def story(run)
     Support::Turns.tell("story")
     run.specs("specs-story", "spec/story_spec.rb", alone: true)
@@ -80,10 +80,10 @@ namespace :test do
     end
   end
 
-  desc "RSpec: what depends on the versions of Ruby and bpftrace"
+  desc "RSpec: files that depend on the versions of Ruby and bpftrace"
   task(:matrix) { TestRun.open { |run| TestGroups.side_by_side(run, TestGroups::MATRIX) } }
 
-  desc "RSpec: what holds the answers against a clock"
+  desc "RSpec: the story, which compares answers with a clock"
   task(:story) { TestRun.open { |run| TestTasks.story(run) } }
 
   TestTasks::WORDS.each do |word, (what, files, variable)|

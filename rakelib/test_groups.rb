@@ -2,15 +2,15 @@
 
 require "fileutils"
 
-# RSpec in several groups side by side: most of an example is waiting for a tracer, so more of them
-# than processors run at a time. A tracer that attaches by path reaches every process that maps the
-# library's file, so each group has a copy of the checkout.
+# Runs RSpec in several groups in parallel. An example mostly waits for a tracer, so there are more
+# groups than processors. A tracer that attaches by path reaches every process that maps the
+# library's file, so each group has its own copy of the checkout.
 module TestGroups
   RUBY = "spec/ruby/**/*_spec.rb"
   EXAMPLES = "spec/{otel,examples}/**/*_spec.rb"
   COMMANDS = "spec/commands/**/*_spec.rb"
   TABLES = "spec/commands/{tables,wheel,looking}_spec.rb"
-  # These have words of bin/test, or run alone.
+  # Files that have their own words of bin/test, or run alone.
   OTHERS = "spec/{story,frameworks,queues}_spec.rb"
 
   ALL = {
@@ -21,7 +21,7 @@ module TestGroups
     "specs-others" => ["--exclude-pattern", [RUBY, EXAMPLES, COMMANDS, OTHERS].join(",")]
   }.freeze
 
-  # What depends on the versions of Ruby and of bpftrace.
+  # Files that depend on the versions of Ruby and bpftrace.
   MATRIX = {
     "specs-ruby-a" => ["--pattern", "spec/ruby/[a-n]*_spec.rb"],
     "specs-ruby-o" => ["--pattern", "spec/ruby/[o-z]*_spec.rb"],
@@ -33,7 +33,7 @@ module TestGroups
 
   module_function
 
-  # What failed runs once more when all groups are done.
+  # Repeats failed examples when all groups are done.
   def side_by_side(run, groups)
     parts = groups.map do |name, arguments|
       lambda do
@@ -45,7 +45,7 @@ module TestGroups
     groups.each_key { |name| run.again(name, directory: "tmp/#{name}") }
   end
 
-  # With what is built, and with the same gems.
+  # The copy has the compiled library and the same gems.
   def copy_checkout(copy)
     FileUtils.rm_rf(copy)
     FileUtils.mkdir_p("#{copy}/tmp")

@@ -7,19 +7,20 @@ require "rbconfig"
 require_relative "../spec/support/turns"
 require_relative "junit"
 
-# One run of bin/test. What its programs print is in LOGS/NAME.log, and RSpec's results are in
-# LOGS/NAME.xml. Programs that run side by side are shown when they end.
+# One run of bin/test. LOGS/NAME.log has the output of each program, and LOGS/NAME.xml the results
+# of RSpec. The output of a program is shown when the program ends, because several run in parallel.
 class TestRun
   LOGS = File.expand_path("../tmp/test", __dir__)
-  REPEATED = "#{LOGS}/repeated.txt".freeze # a line for each test that passed when it was repeated
+  REPEATED = "#{LOGS}/repeated.txt".freeze # a line for each test that passed only when repeated
   MOST_REPEATED = 3
-  # Totals of linters and of C tests.
+  # Lines of the output that are repeated in the totals: those of linters and of C tests.
   TOLD = /offenses|^core \(.*(failed|notes)|^memcheck|skipped/
-  # sudo clears the environment. Of it, RSpec needs these.
+  # sudo clears the environment. RSpec needs these variables of it.
   KEPT = /\A(PATH|LANG|CI|RUBY|PYTHON|JAEGER|PROMETHEUS|VMAGENT|BUNDLE_\w+|PROBESCOPE_\w+)\z/
 
-  # The block runs programs. Then come their totals; aborts where one failed.
-  # root: through sudo where somebody else asks. env: what RSpec is told beside.
+  # Yields the run to a block that runs programs. Then prints their totals, and exits with 1 if a
+  # program failed. root: whether RSpec runs as root, through sudo if necessary. env: further
+  # environment variables for RSpec.
   def self.open(root: true, env: {})
     run = new(root, env)
     yield run
@@ -30,7 +31,8 @@ class TestRun
     FileUtils.rm_rf(LOGS)
     FileUtils.mkdir_p(LOGS)
     FileUtils.rm_f("tmp/spec-status.txt")
-    # Without Bundler's variables: in a copy of the checkout they would lead to the library here.
+    # Bundler's variables are left out. In a copy of the checkout they would load this checkout's
+    # library.
     @env = Bundler.original_env.merge("PROBESCOPE_REPEATED" => REPEATED, **env)
     @sudo = root && !Process.uid.zero? && system("sudo", "true")
     @began = now
@@ -43,33 +45,34 @@ class TestRun
 
   def beside(*parts) = parts.map { |part| Thread.new(&part) }.each(&:join)
 
-  # A program that is not repeated. Of what it says, the totals have the lines with these words.
+  # Runs a program that is not repeated on failure. told: pattern of the lines of its output that go
+  # into the totals.
   def check(name, *command, told: TOLD)
     @failed << name unless program(name, *command)
     @told.concat(output(name).lines(chomp: true).grep(told))
   end
 
-  # Python's linters, and the package, compiled.
+  # Runs Python's linters, and compiles and installs the package.
   def prepare_python
     check("python-prepare", "nox", "--session", "lint", "tests", "--", "prepare",
           told: /offenses|Success|FAILED|skipped/)
   end
 
-  # pytest with what prepare_python has installed.
+  # Runs pytest with the package that prepare_python has installed.
   def prepared_python
     return if output("python-prepare").include?("skipped: pytest")
 
     python("nox", "--reuse-existing-virtualenvs", "--no-install", "--session", "tests")
   end
 
-  # One that has totals of its own: pytest's.
+  # Runs a program that prints totals of its own: pytest.
   def python(*command)
     @failed << "python" unless program("python", *command)
     totals = output("python")[/^== totals.*/m] || "pytest did not finish (#{LOGS}/python.log)"
     @python = totals.lines(chomp: true).grep_v(/\Anox > /)
   end
 
-  # RSpec with these arguments, and once more what failed.
+  # Runs RSpec with these arguments, and repeats failed examples.
   def specs(name, *arguments, directory: ".", alone: false)
     once(name, *arguments, directory: directory, alone: alone)
     again(name, directory: directory)
@@ -80,8 +83,8 @@ class TestRun
     @failed << name unless rspec(name, *arguments, directory: directory, alone: alone)
   end
 
-  # Up to three examples that failed run once more, alone: what a busy machine spoilt passes then,
-  # and what is broken fails again.
+  # Repeats up to three failed examples, alone. An example that failed because the machine was busy
+  # passes then; a broken one fails again.
   def again(name, directory: ".")
     return unless @failed.include?(name) && (1..MOST_REPEATED).cover?(@results[name]&.failed&.size)
 
@@ -92,7 +95,7 @@ class TestRun
   end
 
   def finish
-    # What root's run wrote belongs to whoever owns the checkout.
+    # Files that root has written get the user as their owner.
     system("sudo", "chown", "-R", "#{Process.uid}:#{Process.gid}", "tmp") if @sudo
     puts "== totals (Ruby #{RUBY_VERSION}, #{bpftrace})", @told
     tell_repeated
@@ -107,7 +110,8 @@ class TestRun
   def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
   def output(name) = File.read("#{LOGS}/#{name}.log", encoding: "UTF-8").scrub
 
-  # A file and no pipe: a process that is left behind would keep a pipe open.
+  # The output goes to a file and not to a pipe, because a process that is left behind would keep a
+  # pipe open.
   def program(name, *command, directory: ".", env: @env)
     log = "#{LOGS}/#{name}.log"
     streams = { in: File::NULL, out: log, err: %i[child out] }
@@ -115,7 +119,7 @@ class TestRun
     status = Process.wait2(pid).last
     status.success?
   ensure
-    # Also where the time is over, or somebody pressed Ctrl-C.
+    # This also runs on a timeout and on Ctrl-C.
     show(name, status ? status.to_s[/exit \d+|SIG\w+/] : "interrupted")
   end
 
@@ -128,14 +132,14 @@ class TestRun
 
   def rspec(name, *arguments, directory:, alone:)
     report = "#{LOGS}/#{name}.xml"
-    # What has the room does not ask for it.
+    # A run that is alone holds the exclusive lock, so its examples must not request the lock.
     env = alone ? @env.except("PROBESCOPE_TURNS") : @env
     command = [*as_root(env), RbConfig.ruby, "-S", "bundle", "exec", "rspec", "--format", "documentation",
                "--format", "RspecJunitFormatter", "--out", report, *arguments]
     start = -> { program(name, *command, directory: directory, env: env) }
     good = alone ? Support::Turns.alone(&start) : start.call
     result = JUnit.read(report) if File.exist?(report)
-    # A failure without a failed example: RSpec did not begin, or did not end.
+    # If RSpec failed without a failed example, it did not start or did not finish.
     @results[name] = good || result&.failed&.any? ? result : nil
     good
   end
@@ -146,7 +150,8 @@ class TestRun
     ["sudo", "env", *env.filter_map { |name, value| "#{name}=#{value}" if name.match?(KEPT) }]
   end
 
-  # Debian has it where a user's PATH does not look. Without it all that needs BPF says so.
+  # Debian installs bpftrace in a directory that is not in a user's PATH. Tests that need
+  # BPF say so if there is no bpftrace.
   def bpftrace = `PATH=$PATH:/usr/sbin bpftrace --version 2>/dev/null || echo no bpftrace`.strip
 
   def repeated(name, again)
@@ -155,14 +160,14 @@ class TestRun
     @results[name].failed = again.failed
   end
 
-  # In the totals, and as docs/ci/flaky.md's next lines.
+  # Prints the repeated tests in the totals, and adds them to docs/ci/flaky.md.
   def tell_repeated
     lines = File.exist?(REPEATED) ? File.readlines(REPEATED, chomp: true) : []
     puts(lines.map { |line| "passed when repeated: #{line}" })
     Open3.capture2(".ci/flaky", stdin_data: lines.map { |line| "Ruby #{RUBY_VERSION}: #{line}\n" }.join)
   end
 
-  # One line for all groups, as RSpec has it.
+  # Prints one line for all groups, in the form of RSpec's.
   def tell_specs
     finished = @results.compact
     puts((@results.keys - finished.keys).map { |name| "RSpec did not finish (#{LOGS}/#{name}.log)" })
