@@ -196,9 +196,9 @@ class AbiGenerator
   end
 
   def reference_section(probe)
-    notes = [probe.cadence,
-             *probe.since.map { |runtime, version| "#{runtime.capitalize} #{version} and later" }].compact
-    lines = ["## `#{probe.name}`", "", probe.about + (notes.empty? ? "" : " (#{notes.join("; ")})"), ""]
+    notes = probe.since.map { |runtime, version| "On #{runtime.capitalize} from version #{version} on." }
+    notes.unshift("Fires #{probe.cadence}.") if probe.cadence
+    lines = ["## `#{probe.name}`", "", [probe.about, *notes].join(" "), ""]
     unless probe.args.empty?
       lines += field_table("argument", probe.args.each_with_index.map { |field, i| ["arg#{i}", field] })
     end
@@ -217,8 +217,10 @@ class AbiGenerator
     ["| #{title} | name | type | meaning |", "|---|---|---|---|", *lines]
   end
 
+  # The meaning of a field, with its unit unless the meaning names the unit.
   def describe(field)
-    field.unit && field.unit != field.about ? "#{field.about}, #{field.unit}" : field.about
+    named = field.unit.nil? || field.about.match?(/\b#{field.unit}\b/)
+    named ? field.about : "#{field.about} (#{field.unit})"
   end
 
   def ruby_probe(probe)

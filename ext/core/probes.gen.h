@@ -84,11 +84,11 @@ struct ps_more_function__slow100ms {
 
 struct ps_more_function__stats {
     const char *path; /* the file's full path */
-    uint64_t elapsed; /* time in the function with callees, outermost activations only, ns */
-    uint64_t max; /* longest call that ended since the previous flush, ns */
-    uint64_t raised; /* calls that an exception left, calls */
-    uint64_t resumed; /* entries after a suspension, resumptions */
-    uint64_t out; /* CLOCK_MONOTONIC when its hooks were removed for PROBESCOPE_MAX_OVERHEAD: since then nothing is counted, and each flush fires the row again; 0: not removed, ns */
+    uint64_t elapsed; /* time in the function with callees, outermost activations only (ns) */
+    uint64_t max; /* longest call that ended since the previous flush (ns) */
+    uint64_t raised; /* calls that an exception left */
+    uint64_t resumed; /* entries after a suspension (resumptions) */
+    uint64_t out; /* CLOCK_MONOTONIC when its hooks were removed for PROBESCOPE_MAX_OVERHEAD: since then nothing is counted, and each flush fires the row again; 0: not removed (ns) */
 };
 
 struct ps_more_exception__raise {
@@ -117,24 +117,24 @@ struct ps_more_exception__rescue {
 struct ps_more_exception__stats {
     const char *path; /* the file's full path */
     const char *function; /* function that raised */
-    uint64_t depth_sum; /* frames of all the backtraces, frames */
-    uint64_t depth_max; /* frames of the deepest backtrace since the previous flush, frames */
-    uint64_t string_cost; /* time on the CPU to turn their backtraces into strings, ns */
-    uint64_t rescued; /* rescues of these exceptions that were seen, exceptions */
+    uint64_t depth_sum; /* frames of all the backtraces */
+    uint64_t depth_max; /* frames of the deepest backtrace since the previous flush */
+    uint64_t string_cost; /* time on the CPU to turn their backtraces into strings (ns) */
+    uint64_t rescued; /* rescues of these exceptions that were seen */
     const char *rescue_file; /* file where the last one was rescued, or empty */
     uint64_t rescue_line; /* line in that file */
     const char *asked_file; /* file that last requested a backtrace as strings, or empty */
     uint64_t asked_line; /* line in that file */
     const char *app_file; /* nearest file of the application's own code, perhaps the raise's own, on the stack of the first raise, or empty */
     uint64_t app_line; /* line in that file */
-    uint64_t rescued_at_once; /* rescues by the method that raised; 0 before Ruby 3.3, which does not report them, exceptions */
+    uint64_t rescued_at_once; /* rescues by the method that raised; 0 before Ruby 3.3, which does not report them (exceptions) */
     const char *request; /* while a tracer listens to stats__by_request: method and route of the request to which the row belongs, or empty */
     uint64_t request_number; /* a number for that method and route, the same in each process, or 0 */
 };
 
 struct ps_more_backtrace__done {
     const char *path; /* the file's full path */
-    const char *function; /* function with the request */
+    const char *function; /* function that made the request */
     const char *type; /* class of the exception, or empty */
     const char *raise_file; /* file of the first raise, or empty */
     uint64_t raise_line; /* line in that file */
@@ -157,8 +157,8 @@ struct ps_more_sample {
 
 struct ps_more_sample__stats {
     const char *path; /* the file's full path */
-    uint64_t self_samples; /* samples with the function as the leaf, samples */
-    uint64_t total_samples; /* samples with the function on the stack, samples */
+    uint64_t self_samples; /* samples with the function as the leaf */
+    uint64_t total_samples; /* samples with the function on the stack */
     const char *request; /* while a tracer listens to stats__by_request: method and route of the request to which the row belongs, or empty */
     uint64_t request_number; /* a number for that method and route, the same in each process, or 0 */
     const char *builtin; /* the VM's own function, mostly in C, that the function called and that was running, or empty. A row with a builtin has no total and no total_samples */
@@ -200,11 +200,11 @@ struct ps_more_request__done {
 };
 
 struct ps_more_stats__done {
-    uint64_t samples_missed; /* ticks without a sample although the process was on the CPU: a thread was in a call that answers no request, or the watcher had no CPU, samples */
-    uint64_t details_suppressed; /* exception__detail events over the limit, events */
-    uint64_t samples_taken; /* samples that count; divided by cpu they give the rate: 99 for a second of CPU time if one thread runs all the time, samples */
-    uint64_t looking; /* CPU time that looking took in this interval: that of the hooks, with the tracer's part if a probe fires in a hook, and that of the library's own threads, ns */
-    uint64_t cut; /* CLOCK_MONOTONIC up to which the rows count: the end of this interval and the start of the next one, ns */
+    uint64_t samples_missed; /* ticks without a sample although the process was on the CPU: a thread was in a call that answers no request, or the watcher had no CPU (samples) */
+    uint64_t details_suppressed; /* exception__detail events over the limit */
+    uint64_t samples_taken; /* samples that count; divided by cpu they give the rate: 99 for a second of CPU time if one thread runs all the time */
+    uint64_t looking; /* CPU time that looking took in this interval: that of the hooks, with the tracer's part if a probe fires in a hook, and that of the library's own threads (ns) */
+    uint64_t cut; /* CLOCK_MONOTONIC up to which the rows count: the end of this interval and the start of the next one (ns) */
 };
 
 void ps_fire_function__entry(const char *function, const char *file, uint64_t line, uint64_t depth, uint64_t kind, const struct ps_more_function__entry *more);
