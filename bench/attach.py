@@ -30,11 +30,11 @@ from tracing import start_program  # noqa: E402
 PAGE = ROOT / "docs/performance.md"
 BEGIN, END = "<!-- bench/attach.py -->\n", "<!-- end of bench/attach.py -->\n"
 TEXT = """\
-How long hooks take to come in, in Python programs that use the GIL in different ways
+The time until hooks are installed, in Python programs that use the GIL in different ways
 (`tests/temperaments.py`). A cell has the median / 99th percentile / longest of {cycles} attaches of
 `exception__stats`, in ms. The time begins when the watcher has seen the tracer. The watcher looks
 every 50 ms, so 25 ms pass before that on average. A command's first interval begins when the hooks
-are in. A thread in a call of C of 20 ms gets its hooks when the call ends.
+are installed. A thread in a call of C of 20 ms gets its hooks when the call ends.
 """
 
 

@@ -113,7 +113,7 @@ class HooksIn
       <!-- bench/hooks_in.rb -->
       ## Hooks of Ruby programs that are busy, or wait
 
-      How long hooks take to come in, as in the table above, but in Ruby programs. Each program is a
+      The time until hooks are installed, as in the table above, but in Ruby programs. Each program is a
       process of its own. A cell has the median / 99th percentile / longest of #{@cycles} attaches,
       in ms (`rake bench:hooks_in`).
 
