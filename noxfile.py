@@ -160,8 +160,8 @@ def stubs_are_right(session: nox.Session) -> bool:
 
 
 def run_pytest(session: nox.Session, directory: Path, prefix: List[str], *options: str) -> None:
-    """Repeats up to three failed tests, because a test can fail if a dozen tracers keep two
-    processors busy.
+    """Runs pytest. Repeats up to three failed tests, because a test can fail if a dozen tracers keep
+    two processors busy.
     """
     python = shutil.which("python", path=session.bin)
 

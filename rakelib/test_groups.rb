@@ -33,7 +33,7 @@ module TestGroups
 
   module_function
 
-  # Repeats failed examples when all groups are done.
+  # Runs the groups in parallel. Repeats failed examples when all groups are done.
   def side_by_side(run, groups)
     parts = groups.map do |name, arguments|
       lambda do

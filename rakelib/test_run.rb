@@ -31,8 +31,8 @@ class TestRun
     FileUtils.rm_rf(LOGS)
     FileUtils.mkdir_p(LOGS)
     FileUtils.rm_f("tmp/spec-status.txt")
-    # Bundler's variables are left out. In a copy of the checkout they would load this checkout's
-    # library.
+    # Bundler's variables are left out. In a copy of the checkout they would load the library of the
+    # original checkout.
     @env = Bundler.original_env.merge("PROBESCOPE_REPEATED" => REPEATED, **env)
     @sudo = root && !Process.uid.zero? && system("sudo", "true")
     @began = now
@@ -132,7 +132,7 @@ class TestRun
 
   def rspec(name, *arguments, directory:, alone:)
     report = "#{LOGS}/#{name}.xml"
-    # A run that is alone holds the exclusive lock, so its examples must not request the lock.
+    # A run that is alone holds the exclusive lock, so its examples must not request a lock.
     env = alone ? @env.except("PROBESCOPE_TURNS") : @env
     command = [*as_root(env), RbConfig.ruby, "-S", "bundle", "exec", "rspec", "--format", "documentation",
                "--format", "RspecJunitFormatter", "--out", report, *arguments]
@@ -150,8 +150,8 @@ class TestRun
     ["sudo", "env", *env.filter_map { |name, value| "#{name}=#{value}" if name.match?(KEPT) }]
   end
 
-  # Debian installs bpftrace in a directory that is not in a user's PATH. Tests that need
-  # BPF say so if there is no bpftrace.
+  # Debian installs bpftrace in a directory that is not in a user's PATH. If there is no bpftrace,
+  # tests that need BPF say so.
   def bpftrace = `PATH=$PATH:/usr/sbin bpftrace --version 2>/dev/null || echo no bpftrace`.strip
 
   def repeated(name, again)
