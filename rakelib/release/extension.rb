@@ -5,8 +5,8 @@ require "open3"
 require_relative "sysroot"
 
 module Release
-  # The flags and tools for everything that is compiled, independent of those with which the Rubies
-  # and Pythons themselves were built.
+  # The flags and tools for everything that is compiled. They do not depend on those with which the
+  # Rubies and Pythons themselves were built.
   class Toolchain
     # Debug information goes into separate files. The other flags are Debian's hardening, as in its
     # packages.
@@ -125,7 +125,7 @@ module Release
       root = @toolchain.sysroot.path
       place = "#{root}/usr/lib/#{@toolchain.arch.triplet}/ruby/#{version}.0/rbconfig.rb"
       text = File.read(place).sub(/^  RUBY_VERSION\.start_with\?.*\n.*raise .*\n/, "")
-      raise "#{place} is not as known" unless text.sub!(/^  TOPDIR = .*$/, "  TOPDIR = #{"#{root}/usr".dump}")
+      raise "#{place} has no TOPDIR line of the known form" unless text.sub!(/^  TOPDIR = .*$/, "  TOPDIR = #{"#{root}/usr".dump}")
 
       settings = {"CC" => @toolchain.compiler, "CFLAGS" => @toolchain.flags, "CPPFLAGS" => "",
                   "LDFLAGS" => "-Wl,--allow-shlib-undefined", "DLDFLAGS" => @toolchain.link_flags,

@@ -86,7 +86,7 @@ module Release
       made = Dir["#{PKG}/#{name}manylinux_*_#{@toolchain.arch.cpu}.whl"].first or
         raise "auditwheel has not named #{name}*"
       tags = made.scan(/manylinux_(\d+_\d+)/).flatten.map { |one| Gem::Version.new(one.tr("_", ".")) }
-      raise "#{made} is too new" if tags.max > Gem::Version.new(Sysroot::GLIBC)
+      raise "#{made} needs a GLIBC that is too new" if tags.max > Gem::Version.new(Sysroot::GLIBC)
     end
   end
 end
