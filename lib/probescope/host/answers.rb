@@ -118,7 +118,7 @@ module Probescope
           ].map { |column| Column.new(*column).freeze },
           nothing: "nothing was allocated",
           not_covered: nil,
-          map_keys: 16_384,
+          map_keys: 32_768,
           map_keys_by_request: 49_152,
           samples: false
         ),

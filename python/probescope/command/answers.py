@@ -208,7 +208,7 @@ ALL: Dict[str, Answer] = {
         ),
         nothing="nothing was allocated",
         not_covered=None,
-        map_keys=16_384,
+        map_keys=32_768,
         map_keys_by_request=49_152,
         samples=False,
     ),
