@@ -24,7 +24,9 @@ volatile uint16_t ps_semaphores[PS_PROBE_COUNT] __attribute__((section(".probes"
 /* The probe of a program that defines its probes at compile time. */
 PS_SITE_FUNCTION void static_site(uint64_t a, uint64_t b)
 {
-    PS_SITE2("fired", 0, a, b);
+    PS_REG(0, a);
+    PS_REG(1, b);
+    PS_EMIT("fired", PS_OPERAND(0) " " PS_OPERAND(1), PS_SEMAPHORE(0), "r"(reg0), "r"(reg1));
 }
 
 static void fire_static(int count)

@@ -189,10 +189,13 @@ class AbiGenerator
   end
 
   def site(probe)
-    values = probe.args.map { |field| "PS_ARG(#{field.name})" }
-    values = values.fill("0", values.size...MAX_ARGS) + ["PS_ARG(more)"] if probe.more?
-    call = ["PS_SITE#{values.size}(\"#{probe.name}\", #{probe.constant}", *values].join(", ")
-    "PS_SITE_FUNCTION void #{signature(probe)}\n{\n    #{call});\n}"
+    values = probe.args.map(&:name)
+    values = values.fill("0", values.size...MAX_ARGS) + ["more"] if probe.more?
+    registers = values.each_with_index.map { |value, i| "PS_REG(#{i}, #{value});" }
+    operands = values.each_index.map { |i| "PS_OPERAND(#{i})" }.join(' " " ')
+    inputs = ["PS_SEMAPHORE(#{probe.constant})", *values.each_index.map { |i| "\"r\"(reg#{i})" }].join(", ")
+    emit = "PS_EMIT(\"#{probe.name}\", #{operands.empty? ? '""' : operands},\n            #{inputs});"
+    "PS_SITE_FUNCTION void #{signature(probe)}\n{\n    #{[*registers, emit].join("\n    ")}\n}"
   end
 
   def reference_section(probe)

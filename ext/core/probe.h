@@ -30,23 +30,23 @@ extern volatile uint16_t ps_semaphores[PS_PROBE_COUNT] __attribute__((visibility
 #define PS_ENABLED(probe) (__builtin_expect(ps_semaphores[PS_PROBE_##probe] != 0, 0))
 
 #if defined(__linux__) && defined(__x86_64__)
-#define PS_HAVE_SITES   1
-#define PS_R0           "rdi"
-#define PS_R1           "rsi"
-#define PS_R2           "rdx"
-#define PS_R3           "rcx"
-#define PS_R4           "r8"
-#define PS_R5           "r9"
-#define PS_OPERAND(reg) "8@%%" reg
+#define PS_HAVE_SITES 1
+#define PS_R0         "rdi"
+#define PS_R1         "rsi"
+#define PS_R2         "rdx"
+#define PS_R3         "rcx"
+#define PS_R4         "r8"
+#define PS_R5         "r9"
+#define PS_OPERAND(i) "8@%%" PS_R##i
 #elif defined(__linux__) && defined(__aarch64__)
-#define PS_HAVE_SITES   1
-#define PS_R0           "x0"
-#define PS_R1           "x1"
-#define PS_R2           "x2"
-#define PS_R3           "x3"
-#define PS_R4           "x4"
-#define PS_R5           "x5"
-#define PS_OPERAND(reg) "8@" reg
+#define PS_HAVE_SITES 1
+#define PS_R0         "x0"
+#define PS_R1         "x1"
+#define PS_R2         "x2"
+#define PS_R3         "x3"
+#define PS_R4         "x4"
+#define PS_R5         "x5"
+#define PS_OPERAND(i) "8@" PS_R##i
 #else
 #define PS_HAVE_SITES 0
 #endif
@@ -84,51 +84,21 @@ extern volatile uint16_t ps_semaphores[PS_PROBE_COUNT] __attribute__((visibility
     ".popsection\n"                                                                                          \
     ".endif\n"
 
-#define PS_REG(i, value)    register uint64_t reg##i __asm__(PS_R##i) = (value)
+/*
+ * A site of any number of arguments, as `rake generate` writes it into probes.gen.c:
+ *
+ *   PS_REG(0, a);
+ *   PS_REG(1, b);
+ *   PS_EMIT("name", PS_OPERAND(0) " " PS_OPERAND(1), PS_SEMAPHORE(probe), "r"(reg0), "r"(reg1));
+ */
+#define PS_REG(i, value)    register uint64_t reg##i __asm__(PS_R##i) = PS_ARG(value)
 #define PS_SEMAPHORE(probe) [semaphore] "i"((probe) * sizeof(ps_semaphores[0]))
 /* "memory": the compiler writes what the arguments point to before the tracer reads it. */
 #define PS_EMIT(name, operands, ...) __asm__ volatile(PS_NOTE(name, operands)::__VA_ARGS__ : "memory")
 
-#define PS_SITE0(name, probe) PS_EMIT(name, "", PS_SEMAPHORE(probe))
-#define PS_SITE2(name, probe, a0, a1)                                                                        \
-    PS_REG(0, a0);                                                                                           \
-    PS_REG(1, a1);                                                                                           \
-    PS_EMIT(name, PS_OPERAND(PS_R0) " " PS_OPERAND(PS_R1), PS_SEMAPHORE(probe), "r"(reg0), "r"(reg1))
-#define PS_SITE3(name, probe, a0, a1, a2)                                                                    \
-    PS_REG(0, a0);                                                                                           \
-    PS_REG(1, a1);                                                                                           \
-    PS_REG(2, a2);                                                                                           \
-    PS_EMIT(name, PS_OPERAND(PS_R0) " " PS_OPERAND(PS_R1) " " PS_OPERAND(PS_R2), PS_SEMAPHORE(probe),        \
-            "r"(reg0), "r"(reg1), "r"(reg2))
-#define PS_SITE4(name, probe, a0, a1, a2, a3)                                                                \
-    PS_REG(0, a0);                                                                                           \
-    PS_REG(1, a1);                                                                                           \
-    PS_REG(2, a2);                                                                                           \
-    PS_REG(3, a3);                                                                                           \
-    PS_EMIT(name, PS_OPERAND(PS_R0) " " PS_OPERAND(PS_R1) " " PS_OPERAND(PS_R2) " " PS_OPERAND(PS_R3),       \
-            PS_SEMAPHORE(probe), "r"(reg0), "r"(reg1), "r"(reg2), "r"(reg3))
-#define PS_SITE6(name, probe, a0, a1, a2, a3, a4, a5)                                                        \
-    PS_REG(0, a0);                                                                                           \
-    PS_REG(1, a1);                                                                                           \
-    PS_REG(2, a2);                                                                                           \
-    PS_REG(3, a3);                                                                                           \
-    PS_REG(4, a4);                                                                                           \
-    PS_REG(5, a5);                                                                                           \
-    PS_EMIT(name,                                                                                            \
-            PS_OPERAND(PS_R0) " " PS_OPERAND(PS_R1) " " PS_OPERAND(PS_R2) " " PS_OPERAND(                    \
-                PS_R3) " " PS_OPERAND(PS_R4) " " PS_OPERAND(PS_R5),                                          \
-            PS_SEMAPHORE(probe), "r"(reg0), "r"(reg1), "r"(reg2), "r"(reg3), "r"(reg4), "r"(reg5))
-/*
- * There is no PS_SITE5: no probe has five plain arguments and no `more`. stats__done has five and
- * `more`, which is six.
- */
 #else
-#define PS_SITE0(name, probe)                 (void)0
-#define PS_SITE2(name, probe, a0, a1)         (void)(a0), (void)(a1)
-#define PS_SITE3(name, probe, a0, a1, a2)     (void)(a0), (void)(a1), (void)(a2)
-#define PS_SITE4(name, probe, a0, a1, a2, a3) (void)(a0), (void)(a1), (void)(a2), (void)(a3)
-#define PS_SITE6(name, probe, a0, a1, a2, a3, a4, a5)                                                        \
-    (void)(a0), (void)(a1), (void)(a2), (void)(a3), (void)(a4), (void)(a5)
+#define PS_REG(i, value) (void)(value)
+#define PS_EMIT(...)     (void)0
 #endif
 
 #endif
