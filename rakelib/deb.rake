@@ -6,7 +6,6 @@ require_relative "release/files"
 # docs/decisions/176-a-package-whose-helper-is-roots.md.
 module Deb
   ROOT = File.expand_path("..", __dir__)
-  PACKAGING = File.join(ROOT, "packaging/deb")
   STAGE = File.join(ROOT, "tmp/deb")
   FILE = File.join(ROOT, "pkg/probescope_#{Probescope::VERSION}_all.deb")
   HOME = "usr/lib/probescope"

@@ -181,14 +181,7 @@ def test_raw_events_are_the_programs_own_record(trace, seed):
 
 
 TOTALS_PROGRAM = """
-import asyncio, gate, threading, sys
-
-calls = {}
-lock = threading.Lock()
-
-def count(name, n=1):  # not covered: see set_functions below
-    with lock:
-        calls[name] = calls.get(name, 0) + n
+import asyncio, gate, threading
 
 def deep(n):
     return 0 if n == 0 else 1 + deep(n - 1)

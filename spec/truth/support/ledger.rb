@@ -28,12 +28,6 @@ module Truth
       end
     end
 
-    # The least growth of a counter in any interval of this many ns between these moments.
-    def least_growth(counter, from, to, length)
-      moments = @pages.flatten(1).map(&:first).select { |time| (from..(to - length)).cover?(time) }
-      [from, *moments].map { |time| growth(counter, time, time + length, 0).begin }.min
-    end
-
     # Value of a counter at the end.
     def total(counter) = @pages.sum { |notes| value(notes.last, counter) }
 
