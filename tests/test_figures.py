@@ -1,5 +1,6 @@
 """The format of figures in the command's output."""
 
+from probescope.command.result import decimals
 from probescope.command.text import decimal, duration, size
 
 
@@ -33,3 +34,9 @@ def test_what_is_a_thousand_and_more_has_no_fraction():
     figures = (None, 0, 37.25, 999.94, 999.96, 6704.6, 171_384.1)
     texts = ["-", "0.0", "37.2", "999.9", "1,000", "6,705", "171,384"]
     assert [decimal(figure) for figure in figures] == texts
+
+
+def test_a_half_is_rounded_up_as_the_gem_does():
+    figures = [(1 / 16, 3), (1 / 128, 6), (0.25, 1), (0.285, 2), (2.5, 0), (0, 3)]
+    assert [decimals(*one) for one in figures] == [0.063, 0.007813, 0.3, 0.29, 3, 0]  # Ruby's round
+    assert decimals(None, 3) is None

@@ -60,8 +60,7 @@ module Probescope
 
         def site(row)
           count = row.number("raised") || 0
-          raised = {function: known(row.names[3]), count: count,
-                    per_second: result.seconds.positive? ? (count / result.seconds).round(3) : nil}
+          raised = {function: known(row.names[3]), count: count, per_second: per_second(count)}
           request(row).merge(named(row, :type), raised, cost(row),
                              {mean_depth: ratio(row.number("depth_sum"), count)&.round(1)},
                              places(row), {rescued_at_once_share: at_once(row, count)})

@@ -75,7 +75,7 @@ module Probescope
           taken = Host::Steps.new(times.values.sum < count ? {} : times)
           max = row.number("max_ns")
           {method: known(method), route: known(route), status: STATUSES[digit], count: count,
-           per_second: ratio(count, result.seconds)&.round(2), total_ns: total,
+           per_second: per_second(count), total_ns: total,
            mean_ns: ratio(total, count)&.round, p50_ns: taken.quantile(0.5, max),
            p99_ns: taken.quantile(0.99, max), max_ns: max, errors: digit == FAILED ? count : 0,
            statuses: of(row, statuses).sort.to_h, histogram: taken.histogram}

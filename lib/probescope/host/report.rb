@@ -60,6 +60,9 @@ module Probescope
 
       def ratio(part, whole) = Figure.ratio(part, whole)
 
+      # How many there were in each second of the interval; nil without an interval.
+      def per_second(count) = ratio(count, result.seconds)&.round(3)
+
       # Sorts by the keys, the largest value first. Ties are sorted by place, so that two runs show
       # the same order.
       def sorted(rows, *keys)

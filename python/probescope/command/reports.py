@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional
 
 from probescope.command import histogram, slow_calls
 from probescope.command.answers import ALL, Answer
-from probescope.command.result import ID, Result, iso, ratio, rounded
+from probescope.command.result import ID, Result, decimals, iso, ratio, rounded
 from probescope.command.result import Row as Kept
 from probescope.command.text import count, duration
 
@@ -119,18 +119,17 @@ class Exceptions(Report):
             self.result.known.get("probes", {}).get("exception__rescue", {}).get("state", "unsupported")
             != "unsupported"
         )
-        seconds = self.result.seconds
         return {
             **self.request(row),
             **found,
             "function": known(row.names[3]),
             "count": raised,
-            "per_second": round(raised / seconds, 3) if seconds else None,
+            "per_second": self.result.per_second(raised),
             "backtrace_cost_ns": capture + strings,
             "capture_ns": capture,
             "strings_ns": strings,
             "cpu_share": ratio(capture + strings, self.result.cpu_ns),
-            "mean_depth": None if depth is None else round(depth, 1),
+            "mean_depth": decimals(depth, 1),
             "app_at": None if app == f"{row.names[1]}:{row.names[2]}" else app,
             "rescued_at": row.place("rescued_at"),
             "formatted_at": row.place("formatted_at"),
@@ -170,7 +169,7 @@ class Backtraces(Report):
             "total_ns": took,
             "mean_ns": rounded(ratio(took, calls)),
             "max_ns": row.number("max_ns"),
-            "mean_depth": None if depth is None else round(depth, 1),
+            "mean_depth": decimals(depth, 1),
             "cpu_share": ratio(took, self.result.cpu_ns),
             "type": known(kind),
             "raised_at": f"{file}:{line}" if file else None,
@@ -261,13 +260,12 @@ class Requests(Report):
         times = row.parts("steps")
         # Percentiles of incomplete times would be wrong.
         taken = histogram.Steps(times if sum(times.values()) >= ended else {})
-        second = ratio(ended, self.result.seconds)
         return {
             "method": known(method),
             "route": known(route),
             "status": self.STATUSES.get(int(digit)),
             "count": ended,
-            "per_second": None if second is None else round(second, 2),
+            "per_second": self.result.per_second(ended),
             "total_ns": took,
             "mean_ns": rounded(ratio(took, ended)),
             "p50_ns": taken.quantile(0.5, most),

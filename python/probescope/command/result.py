@@ -109,10 +109,14 @@ class Result:
     def seconds(self) -> float:
         return round(self.wall_ns / 1e9, 3)
 
+    def per_second(self, count: int) -> Optional[float]:
+        """Returns how many there were in each second of the interval, None without an interval."""
+        return decimals(ratio(count, self.seconds), 3)
+
     @property
     def sample_rate(self) -> Optional[float]:
         """Samples for each second of CPU time."""
-        return round(self.sum("samples_taken") * 1e9 / self.cpu_ns, 1) if self.cpu_ns else None
+        return decimals(self.sum("samples_taken") * 1e9 / self.cpu_ns, 1) if self.cpu_ns else None
 
     def time(self, nsecs: int) -> datetime:
         """Converts bpftrace's `nsecs`. On Linux 5.8 and later, that clock includes the time for
@@ -216,11 +220,22 @@ def moment_of(nsecs: int, clock: int) -> datetime:
 
 
 def ratio(part: Optional[int], whole: float) -> Optional[float]:
-    return round(part / whole, 6) if whole > 0 and part is not None else None
+    return decimals(part / whole, 6) if whole > 0 and part is not None else None
 
 
 def rounded(number: Optional[float]) -> Optional[int]:
+    """Rounds a half up, as the gem does. Python's own round() takes the even digit."""
     return None if number is None else math.floor(number + 0.5)
+
+
+def decimals(number: Optional[float], digits: int) -> Optional[float]:
+    """The same, to a number of decimal places. number: not negative."""
+    if number is None:
+        return None
+    scale: float = 10**digits
+    found = math.floor(number * scale + 0.5)
+    # 0.285 * 100 is less than 28.5, but 28.5 / 100 is 0.285: Ruby rounds it to 0.29.
+    return (found + 1 if (found + 0.5) / scale <= number else found) / scale
 
 
 def iso(moment: Optional[datetime]) -> Optional[str]:
