@@ -2,6 +2,7 @@
 
 require_relative "../rakelib/documents"
 require_relative "../rakelib/help_texts"
+require_relative "../rakelib/schema_generator"
 require_relative "../rakelib/site"
 
 # The documents' links resolve, and their commands are valid. `rake docs:check` also runs the
@@ -40,6 +41,33 @@ RSpec.describe "The documents" do
       text.to_enum(:scan, head).map { text[Regexp.last_match.end(0)..] }.grep_v(times)
     end
     expect(without).to eq({})
+  end
+
+  # {command => {heading => [kind, key, "optional"?]}}
+  columns = YAML.safe_load(File.read(File.join(Support::ROOT, SchemaGenerator::SOURCE))).fetch("commands")
+                .filter_map { |name, command| [name, command["table"]["columns"]] if command["table"] }.to_h
+
+  # [[place, command, [heading, ...]], ...] for each table of a page. Columns may stand before those
+  # of the command: which process, which request.
+  def tables(page)
+    commands = Documents.blocks(page).flat_map { |block| block.commands.map { |one| [block.place, one] } }
+    commands.filter_map do |place, command|
+      headings = command.output[/^[A-Z][A-Z0-9]*(?: [A-Z0-9]+)*(?: {2,}[A-Z][A-Z0-9 ]*)+$/] or next
+      words = Documents.invocations_in(command.line).last
+      [place, words[words[1] == "trace" ? 2 : 1], headings.split(/ {2,}/) - %w[PID REQUEST]] if words
+    end
+  end
+
+  it "show tables with the columns that schemas.yml has, each command in one at least" do
+    shown = Documents.kept.flat_map { |page| tables(page) }.select { |_, command| columns.key?(command) }
+    wrong = shown.filter_map do |place, command, headings|
+      wanted = columns[command].filter_map do |heading, (_, _, optional)|
+        heading if optional.nil? || headings.include?(heading)
+      end
+      "#{place}: #{command} has #{wanted.join(", ")}" unless headings == wanted
+    end
+    expect(wrong).to be_empty, wrong.join("\n")
+    expect(columns.keys - shown.map { |_, command| command }).to eq([])
   end
 
   it "have a date and a commit for each figure of performance.md" do
