@@ -1,0 +1,35 @@
+# frozen_string_literal: true
+
+require "open3"
+require "tmpdir"
+
+# The skeletons work as they are written, and the places that they are inserted into are there.
+RSpec.describe "rake new:command and new:probe", :slow do
+  copied = %w[Rakefile Gemfile probescope.gemspec CONTRIBUTING.md README.md mkdocs.yml
+              docs exe ext lib providers python rakelib spec tests]
+
+  def run(*command, env: {})
+    out, status = Open3.capture2e(env, *command, chdir: @copy)
+    expect(status).to be_success, out
+    out
+  end
+
+  around do |example|
+    Dir.mktmpdir do |folder|
+      @copy = folder
+      copied.each { |path| FileUtils.cp_r(File.join(Support::ROOT, path), folder) }
+      example.run
+    end
+  end
+
+  it "write a command that both hosts have, and a probe of both languages" do
+    told = run(RbConfig.ruby, "-S", "rake", "new:command[gcs,gc__done]", "new:probe[thread__start]")
+    expect(told).to include("wrote providers/gcs.bt.erb", "wrote ext/python/thread.c",
+                            "1. `bundle exec rake 'new:command[")
+    expect(run(RbConfig.ruby, "exe/probescope", "gcs", "--help")).to include("SHARE, COUNT, KIND")
+    wheel = "from probescope.command.reports import REPORTS; REPORTS['gcs']"
+    run(Support::Python.interpreter, "-c", wheel, env: {"PYTHONPATH" => "python"})
+    expect(File.read("#{@copy}/providers/gcs.bt")).to include("$kind = str(arg0, 64);")
+    expect(File.read("#{@copy}/ext/core/probes.gen.h")).to include("void ps_fire_thread__start(uint64_t ")
+  end
+end
