@@ -70,7 +70,10 @@ module Support
 
     # Returns [[head, [answer, ...]], ...] of a file, with the answers of Host::Client#trace.
     def read(version, program)
-      lines = File.binread(path(version, program)).lines(chomp: true)
+      path = path(version, program)
+      raise "#{path} is missing: rake fixtures:record PROGRAM=#{program} ALL=1" unless File.exist?(path)
+
+      lines = File.binread(path).lines(chomp: true)
       recordings = lines.slice_before { |line| line.start_with?('{"recording":') }
       recordings.map do |head, *told|
         [JSON.parse(head, symbolize_names: true), told.map { |line| answer(line) }]
