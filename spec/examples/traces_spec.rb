@@ -46,7 +46,7 @@ RSpec.describe "examples/traces.sh" do
     expect(seen.uniq)
       .to include(["freight-desk", "Manifest#parse"], ["freight-desk-python", "manifest.Manifest.parse"])
 
-    expect(child.stop(:TERM).exitstatus).to eq(130)
+    expect(child.stop(:TERM, within: 90).exitstatus).to eq(130)
     expect { Net::HTTP.get(URI(url)) }.to raise_error(SystemCallError)
     expect { Process.kill(0, -child.pid) }.to raise_error(Errno::ESRCH)
   end
