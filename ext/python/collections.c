@@ -52,9 +52,9 @@ static const char *kind_of(PyObject *info)
  */
 static PyObject *on_collection(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
+    if (count != 2 || !collection.on || !PyUnicode_Check(args[0])) Py_RETURN_NONE;
     ps_look look = ps_look_begin_rare(PS_LOOK_COLLECTION);
     uint64_t now = look.began;
-    if (count != 2 || !collection.on || !PyUnicode_Check(args[0])) Py_RETURN_NONE;
     if (PyUnicode_CompareWithASCIIString(args[0], "start") == 0) {
         collection.number++;
         collection.under_way = true;

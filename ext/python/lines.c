@@ -84,11 +84,11 @@ PS_CALLBACK(ps_on_line)
     ps_turn_begin(&turn);
     const ps_site *site = ps_functions_site((PyCodeObject *)args[0]);
     ps_turn_end(&turn);
-    if (!site && !is_loop((PyCodeObject *)args[0])) return ps_monitoring_disable();
+    bool wanted = site || is_loop((PyCodeObject *)args[0]);
     if (site) fire(site, count > 1 ? (int)PyLong_AsLong(args[1]) : 0);
-    end_where_deep();
+    if (wanted) end_where_deep();
     ps_look_end(look);
-    return ps_monitoring_go_on();
+    return wanted ? ps_monitoring_go_on() : ps_monitoring_disable();
 }
 
 static bool hook(bool wanted)
