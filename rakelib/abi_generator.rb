@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "yaml"
+require_relative "generated_comments"
 
 # Generates the C header and sites, the probe reference, and the constants of both languages from
 # providers/probescope.yml. Each public method returns the text of one generated file.
@@ -178,7 +179,9 @@ class AbiGenerator
   end
 
   def more_struct(probe)
-    lines = probe.more.map { |field| "    #{field.c_type}#{field.name}; /* #{describe(field)} */" }
+    lines = probe.more.map do |field|
+      GeneratedComments.c("    #{field.c_type}#{field.name};", describe(field))
+    end
     "#{probe.more_struct} {\n#{lines.join("\n")}\n};"
   end
 

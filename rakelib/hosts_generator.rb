@@ -2,6 +2,7 @@
 
 require "json"
 require "yaml"
+require_relative "generated_comments"
 
 # Generates constants of both hosts from providers/hosts.yml. Each public method returns the text of
 # one generated file.
@@ -32,13 +33,11 @@ class HostsGenerator
   end
 
   def ruby_bounds
-    constants = @bounds.map { |bound| "#{comment(bound)}\n#{bound["name"]} = #{number(bound)}" }.join("\n")
-    ruby("# #{BOUNDS}\nmodule Bounds\n#{indent(constants)}\nend")
+    ruby("# #{BOUNDS}\nmodule Bounds\n#{indent(constants(column: 6))}\nend")
   end
 
   def python_bounds
-    constants = @bounds.map { |bound| "#{comment(bound)}\n#{bound["name"]} = #{number(bound)}" }.join("\n")
-    python(BOUNDS, constants)
+    python(BOUNDS, constants(column: 0))
   end
 
   def ruby_complaints
@@ -108,7 +107,13 @@ class HostsGenerator
     PYTHON
   end
 
-  def comment(bound) = "# #{bound["about"][0].upcase}#{bound["about"][1..]}."
+  # column: where the host's file has them.
+  def constants(column:)
+    @bounds.map do |bound|
+      about = "#{bound["about"][0].upcase}#{bound["about"][1..]}."
+      "#{GeneratedComments.hash(about, column: column)}\n#{bound["name"]} = #{number(bound)}"
+    end.join("\n")
+  end
 
   # Returns a number such as "12 << 20".
   def number(bound)

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "yaml"
+require_relative "generated_comments"
 
 # Generates the C struct probescope_info, and the layout by which both hosts read it, from
 # providers/info.yml. Each public method returns the text of one generated file.
@@ -60,12 +61,12 @@ class InfoGenerator
       #define PS_INFO_MAGIC "#{magic}"
 
       enum ps_state {
-      #{states.map { |state| "    PS_STATE_#{state["name"].upcase}, /* #{state["about"]} */" }.join("\n")}
+      #{c_states}
       };
       #define PS_STATE_NAMES #{states.map { |state| "\"#{state["name"]}\"" }.join(", ")}
 
       enum ps_flag {
-      #{flags.map { |name, bit, about| "    PS_INFO_#{name.upcase} = #{bit}, /* #{about} */" }.join("\n")}
+      #{c_flags}
       };
 
       struct ps_info_probe {
@@ -161,7 +162,21 @@ class InfoGenerator
     raise "#{SOURCE}: two fields of #{what} have the same name" if fields.map(&:name).uniq.size < fields.size
   end
 
-  def c_fields(fields) = fields.map { |field| "    #{field.c}; /* #{field.about} */" }.join("\n")
+  def c_states
+    states.map do |state|
+      GeneratedComments.c("    PS_STATE_#{state["name"].upcase},", state["about"])
+    end.join("\n")
+  end
+
+  def c_flags
+    flags.map do |name, bit, about|
+      GeneratedComments.c("    PS_INFO_#{name.upcase} = #{bit},", about)
+    end.join("\n")
+  end
+
+  def c_fields(fields)
+    fields.map { |field| GeneratedComments.c("    #{field.c};", field.about) }.join("\n")
+  end
 
   def c_checks
     [*row.map { |field| "offsetof(struct ps_info_probe, #{field.name}) == #{field.at}" },

@@ -31,8 +31,10 @@ struct ps_info_probe {
     uint32_t state; /* enum ps_state */
     uint32_t enabled; /* value of the semaphore, as last seen */
     uint64_t semaphore; /* address of the semaphore in this process */
-    char reason[120]; /* why it is degraded, refused or unsupported, or was so when a tracer last listened */
-    uint64_t out_ns; /* CLOCK_MONOTONIC when its hooks were removed for PROBESCOPE_MAX_OVERHEAD; 0: not removed */
+    /* why it is degraded, refused or unsupported, or was so when a tracer last listened */
+    char reason[120];
+    /* CLOCK_MONOTONIC when its hooks were removed for PROBESCOPE_MAX_OVERHEAD; 0: not removed */
+    uint64_t out_ns;
 };
 
 struct ps_info {
@@ -56,11 +58,13 @@ struct ps_info {
     uint64_t watcher_ticks; /* how often the watcher looked for tracers */
     char note[128]; /* what else the process reports */
     uint64_t asked_ns; /* CLOCK_MONOTONIC when the watcher last saw semaphores change */
-    uint64_t hooks_in_ns; /* CLOCK_MONOTONIC when every hook for that change was installed; 0: not yet */
+    /* CLOCK_MONOTONIC when every hook for that change was installed; 0: not yet */
+    uint64_t hooks_in_ns;
     uint64_t looking_ns; /* CPU ns that looking took in the flushed intervals */
     uint64_t looked_cpu_ns; /* CPU ns of the process in these intervals */
     uint64_t overhead_limit; /* PROBESCOPE_MAX_OVERHEAD in millionths; 0: none */
-    uint64_t cut; /* CLOCK_MONOTONIC at the end of the last flushed interval, as in stats__done; 0: none yet */
+    /* CLOCK_MONOTONIC at the end of the last flushed interval, as in stats__done; 0: none yet */
+    uint64_t cut;
     struct ps_info_probe probes[PS_PROBE_COUNT];
 };
 

@@ -41,7 +41,8 @@ extern const char *const ps_probe_names[PS_PROBE_COUNT];
 
 struct ps_more_function__entry {
     const char *path; /* the file's full path */
-    uint64_t context_id; /* identifies the shadow stack, that of a thread, fiber, task or greenlet */
+    /* identifies the shadow stack, that of a thread, fiber, task or greenlet */
+    uint64_t context_id;
 };
 
 struct ps_more_function__return {
@@ -56,30 +57,36 @@ struct ps_more_function__slow1ms {
     const char *path; /* the file's full path */
     uint64_t thread_id; /* gettid() as the process sees it */
     uint64_t outcome; /* 0 returned, 1 raised, 2 suspended */
-    const char *traceparent; /* W3C trace context of the application's current span, else of the request, or empty */
+    /* W3C trace context of the application's current span, else of the request, or empty */
+    const char *traceparent;
     uint64_t span_id; /* the event's own id */
     uint64_t parent_id; /* id of the enclosing timed call, or 0 */
-    uint64_t request_id; /* span_id of the request in which the call was made, as in request__done, or 0 */
+    /* span_id of the request in which the call was made, as in request__done, or 0 */
+    uint64_t request_id;
 };
 
 struct ps_more_function__slow10ms {
     const char *path; /* the file's full path */
     uint64_t thread_id; /* gettid() as the process sees it */
     uint64_t outcome; /* 0 returned, 1 raised, 2 suspended */
-    const char *traceparent; /* W3C trace context of the application's current span, else of the request, or empty */
+    /* W3C trace context of the application's current span, else of the request, or empty */
+    const char *traceparent;
     uint64_t span_id; /* the event's own id */
     uint64_t parent_id; /* id of the enclosing timed call, or 0 */
-    uint64_t request_id; /* span_id of the request in which the call was made, as in request__done, or 0 */
+    /* span_id of the request in which the call was made, as in request__done, or 0 */
+    uint64_t request_id;
 };
 
 struct ps_more_function__slow100ms {
     const char *path; /* the file's full path */
     uint64_t thread_id; /* gettid() as the process sees it */
     uint64_t outcome; /* 0 returned, 1 raised, 2 suspended */
-    const char *traceparent; /* W3C trace context of the application's current span, else of the request, or empty */
+    /* W3C trace context of the application's current span, else of the request, or empty */
+    const char *traceparent;
     uint64_t span_id; /* the event's own id */
     uint64_t parent_id; /* id of the enclosing timed call, or 0 */
-    uint64_t request_id; /* span_id of the request in which the call was made, as in request__done, or 0 */
+    /* span_id of the request in which the call was made, as in request__done, or 0 */
+    uint64_t request_id;
 };
 
 struct ps_more_function__stats {
@@ -88,7 +95,11 @@ struct ps_more_function__stats {
     uint64_t max; /* longest call that ended since the previous flush (ns) */
     uint64_t raised; /* calls that an exception left */
     uint64_t resumed; /* entries after a suspension (resumptions) */
-    uint64_t out; /* CLOCK_MONOTONIC when its hooks were removed for PROBESCOPE_MAX_OVERHEAD: since then nothing is counted, and each flush fires the row again; 0: not removed (ns) */
+    /*
+     * CLOCK_MONOTONIC when its hooks were removed for PROBESCOPE_MAX_OVERHEAD: since then nothing
+     * is counted, and each flush fires the row again; 0: not removed (ns)
+     */
+    uint64_t out;
 };
 
 struct ps_more_exception__raise {
@@ -101,8 +112,10 @@ struct ps_more_exception__detail {
     const char *path; /* the file's full path */
     const char *function; /* function that raised */
     uint64_t thread_id; /* gettid() as the process sees it */
-    const char *message; /* the stored message, cut at 255 bytes; empty if it would have to be computed */
-    const char *traceparent; /* W3C trace context of the application's current span, else of the request, or empty */
+    /* the stored message, cut at 255 bytes; empty if it would have to be computed */
+    const char *message;
+    /* W3C trace context of the application's current span, else of the request, or empty */
+    const char *traceparent;
     const char *app_file; /* nearest file of the application's own code on the stack, or empty */
     uint64_t app_line; /* line in that file */
 };
@@ -125,11 +138,23 @@ struct ps_more_exception__stats {
     uint64_t rescue_line; /* line in that file */
     const char *asked_file; /* file that last requested a backtrace as strings, or empty */
     uint64_t asked_line; /* line in that file */
-    const char *app_file; /* nearest file of the application's own code, perhaps the raise's own, on the stack of the first raise, or empty */
+    /*
+     * nearest file of the application's own code, perhaps the raise's own, on the stack of the
+     * first raise, or empty
+     */
+    const char *app_file;
     uint64_t app_line; /* line in that file */
-    uint64_t rescued_at_once; /* rescues by the method that raised; 0 before Ruby 3.3, which does not report them (exceptions) */
-    const char *request; /* while a tracer listens to stats__by_request: method and route of the request to which the row belongs, or empty */
-    uint64_t request_number; /* a number for that method and route, the same in each process, or 0 */
+    /*
+     * rescues by the method that raised; 0 before Ruby 3.3, which does not report them (exceptions)
+     */
+    uint64_t rescued_at_once;
+    /*
+     * while a tracer listens to stats__by_request: method and route of the request to which the row
+     * belongs, or empty
+     */
+    const char *request;
+    /* a number for that method and route, the same in each process, or 0 */
+    uint64_t request_number;
 };
 
 struct ps_more_backtrace__done {
@@ -146,8 +171,13 @@ struct ps_more_object__alloc {
 
 struct ps_more_object__stats {
     const char *path; /* the file's full path */
-    const char *request; /* while a tracer listens to stats__by_request: method and route of the request to which the row belongs, or empty */
-    uint64_t request_number; /* a number for that method and route, the same in each process, or 0 */
+    /*
+     * while a tracer listens to stats__by_request: method and route of the request to which the row
+     * belongs, or empty
+     */
+    const char *request;
+    /* a number for that method and route, the same in each process, or 0 */
+    uint64_t request_number;
 };
 
 struct ps_more_sample {
@@ -159,9 +189,18 @@ struct ps_more_sample__stats {
     const char *path; /* the file's full path */
     uint64_t self_samples; /* samples with the function as the leaf */
     uint64_t total_samples; /* samples with the function on the stack */
-    const char *request; /* while a tracer listens to stats__by_request: method and route of the request to which the row belongs, or empty */
-    uint64_t request_number; /* a number for that method and route, the same in each process, or 0 */
-    const char *builtin; /* the VM's own function, mostly in C, that the function called and that was running, or empty. A row with a builtin has no total and no total_samples */
+    /*
+     * while a tracer listens to stats__by_request: method and route of the request to which the row
+     * belongs, or empty
+     */
+    const char *request;
+    /* a number for that method and route, the same in each process, or 0 */
+    uint64_t request_number;
+    /*
+     * the VM's own function, mostly in C, that the function called and that was running, or empty.
+     * A row with a builtin has no total and no total_samples
+     */
+    const char *builtin;
     uint64_t builtin_number; /* a number for that name, the same in each process, or 0 */
 };
 
@@ -175,36 +214,74 @@ struct ps_more_line {
 
 struct ps_more_request__start {
     uint64_t thread_id; /* gettid() as the process sees it */
-    const char *traceparent; /* W3C trace context. If the application has no OpenTelemetry of its own: that of the request, with span_id in it; else that of the current span, or the incoming one, or empty */
+    /*
+     * W3C trace context. If the application has no OpenTelemetry of its own: that of the request,
+     * with span_id in it; else that of the current span, or the incoming one, or empty
+     */
+    const char *traceparent;
     uint64_t span_id; /* the request's own id */
-    uint64_t parent_id; /* id of the span in the incoming traceparent, or of the request in which this one was made, or 0 */
-    const char *template; /* route template, at most 255 bytes; empty if the framework does not know it (yet) */
+    /*
+     * id of the span in the incoming traceparent, or of the request in which this one was made, or
+     * 0
+     */
+    uint64_t parent_id;
+    /* route template, at most 255 bytes; empty if the framework does not know it (yet) */
+    const char *template;
     const char *path; /* the path or the job's name, at most 255 bytes */
-    uint64_t own; /* 1 if the application has no OpenTelemetry of its own and the span is the request's, else 0 */
-    const char *system; /* for a job, what runs it, such as active_job, sidekiq, celery; else empty */
+    /* 1 if the application has no OpenTelemetry of its own and the span is the request's, else 0 */
+    uint64_t own;
+    /* for a job, what runs it, such as active_job, sidekiq, celery; else empty */
+    const char *system;
     const char *queue; /* for a job, its queue if that is known; else empty */
     const char *url_scheme; /* for a request, http or https, as the server reports it; else empty */
 };
 
 struct ps_more_request__done {
     uint64_t thread_id; /* gettid() as the process sees it */
-    const char *traceparent; /* W3C trace context. If the application has no OpenTelemetry of its own: that of the request, with span_id in it; else that of the current span, or the incoming one, or empty */
+    /*
+     * W3C trace context. If the application has no OpenTelemetry of its own: that of the request,
+     * with span_id in it; else that of the current span, or the incoming one, or empty
+     */
+    const char *traceparent;
     uint64_t span_id; /* the request's own id */
-    uint64_t parent_id; /* id of the span in the incoming traceparent, or of the request in which this one was made, or 0 */
-    const char *template; /* route template, at most 255 bytes; empty if the framework does not know it (yet) */
+    /*
+     * id of the span in the incoming traceparent, or of the request in which this one was made, or
+     * 0
+     */
+    uint64_t parent_id;
+    /* route template, at most 255 bytes; empty if the framework does not know it (yet) */
+    const char *template;
     const char *path; /* the path or the job's name, at most 255 bytes */
-    uint64_t own; /* 1 if the application has no OpenTelemetry of its own and the span is the request's, else 0 */
-    const char *system; /* for a job, what runs it, such as active_job, sidekiq, celery; else empty */
+    /* 1 if the application has no OpenTelemetry of its own and the span is the request's, else 0 */
+    uint64_t own;
+    /* for a job, what runs it, such as active_job, sidekiq, celery; else empty */
+    const char *system;
     const char *queue; /* for a job, its queue if that is known; else empty */
     const char *url_scheme; /* for a request, http or https, as the server reports it; else empty */
 };
 
 struct ps_more_stats__done {
-    uint64_t samples_missed; /* ticks without a sample although the process was on the CPU: a thread was in a call that answers no request, or the watcher had no CPU (samples) */
+    /*
+     * ticks without a sample although the process was on the CPU: a thread was in a call that
+     * answers no request, or the watcher had no CPU (samples)
+     */
+    uint64_t samples_missed;
     uint64_t details_suppressed; /* exception__detail events over the limit */
-    uint64_t samples_taken; /* samples that count; divided by cpu they give the rate: 99 for a second of CPU time if one thread runs all the time */
-    uint64_t looking; /* CPU time that looking took in this interval: that of the hooks, with the tracer's part if a probe fires in a hook, and that of the library's own threads (ns) */
-    uint64_t cut; /* CLOCK_MONOTONIC up to which the rows count: the end of this interval and the start of the next one (ns) */
+    /*
+     * samples that count; divided by cpu they give the rate: 99 for a second of CPU time if one
+     * thread runs all the time
+     */
+    uint64_t samples_taken;
+    /*
+     * CPU time that looking took in this interval: that of the hooks, with the tracer's part if a
+     * probe fires in a hook, and that of the library's own threads (ns)
+     */
+    uint64_t looking;
+    /*
+     * CLOCK_MONOTONIC up to which the rows count: the end of this interval and the start of the
+     * next one (ns)
+     */
+    uint64_t cut;
 };
 
 void ps_fire_function__entry(const char *function, const char *file, uint64_t line, uint64_t depth, uint64_t kind, const struct ps_more_function__entry *more);
