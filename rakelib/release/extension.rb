@@ -125,7 +125,9 @@ module Release
       root = @toolchain.sysroot.path
       place = "#{root}/usr/lib/#{@toolchain.arch.triplet}/ruby/#{version}.0/rbconfig.rb"
       text = File.read(place).sub(/^  RUBY_VERSION\.start_with\?.*\n.*raise .*\n/, "")
-      raise "#{place} has no TOPDIR line of the known form" unless text.sub!(/^  TOPDIR = .*$/, "  TOPDIR = #{"#{root}/usr".dump}")
+      unless text.sub!(/^  TOPDIR = .*$/, "  TOPDIR = #{"#{root}/usr".dump}")
+        raise "#{place} has no TOPDIR line of the known form"
+      end
 
       settings = {"CC" => @toolchain.compiler, "CFLAGS" => @toolchain.flags, "CPPFLAGS" => "",
                   "LDFLAGS" => "-Wl,--allow-shlib-undefined", "DLDFLAGS" => @toolchain.link_flags,
