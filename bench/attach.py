@@ -23,6 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
+import performance_page  # noqa: E402
 import temperaments  # noqa: E402
 from attacher import Attacher  # noqa: E402
 from tracing import start_program  # noqa: E402
@@ -30,6 +31,10 @@ from tracing import start_program  # noqa: E402
 PAGE = ROOT / "docs/performance.md"
 BEGIN, END = "<!-- bench/attach.py -->\n", "<!-- end of bench/attach.py -->\n"
 TEXT = """\
+## Hooks of Python programs that are busy, or wait
+
+{dated}
+
 The time until hooks are installed, in Python programs that use the GIL in different ways
 (`tests/temperaments.py`). A cell has the median / 99th percentile / longest of {cycles} attaches of
 `exception__stats`, in ms. The time begins when the watcher has seen the tracer. The watcher looks
@@ -82,12 +87,10 @@ def table(text):
 def write(figures, column, cycles):
     page = PAGE.read_text()
     found = re.search(re.escape(BEGIN) + "(.*?)" + re.escape(END), page, re.DOTALL)
-    before = {
-        name: rows
-        for name, rows in table(found[1] if found else "").items()
-        if not name.startswith(f"{column}, load")
-    }
-    columns = {**before, f"{column}, load {os.getloadavg()[1]:.0f}": figures}
+    known = found[0] if found else ""
+    before = {name: rows for name, rows in table(known).items() if not name.startswith(f"{column}, load")}
+    dated = performance_page.line(known, each="columns")
+    columns = {**before, f"{column}, load {os.getloadavg()[1]:.0f} ({performance_page.date()})": figures}
     versions = sorted(columns, key=lambda name: [int(number) for number in re.findall(r"\d+", name)])
     programs = list(dict.fromkeys(program for version in versions for program in columns[version]))
     lines = [f"| | {' | '.join(versions)} |", "|---" * (len(versions) + 1) + "|"]
@@ -99,7 +102,7 @@ def write(figures, column, cycles):
         f"Written by `bench/attach.py --write` on {platform.machine()}, {os.cpu_count()} CPUs, "
         "run with each of these versions."
     )
-    section = "\n".join([BEGIN.strip(), TEXT.format(cycles=cycles), *lines, "", by, END])
+    section = "\n".join([BEGIN.strip(), TEXT.format(cycles=cycles, dated=dated), *lines, "", by, END])
     PAGE.write_text(page.replace(found[0], section) if found else f"{page}\n{section}")
 
 

@@ -69,6 +69,7 @@ class Attach
   def rows
     version = `#{@ruby} #{@options.join(" ")} -e 'print RUBY_VERSION'`
     name = [version, *@options].join(" ")
+    name << " (#{PerformancePage.date})" if @options.any?
     [["before its files", false], ["after them", true]].map do |label, later|
       warn "bench: #{name}, probescope loaded #{label} ..."
       rounds = Array.new(ROUNDS) { measure(later: later) }
@@ -80,9 +81,13 @@ class Attach
 
   def section(rows)
     files, methods = [FILES, FILES * METHODS_EACH].map { |number| number.to_s.sub(/(?=000$)/, ",") }
+    added = @options.any?
+    dated = added ? PerformancePage.dated_line("bench/attach.rb", "rows") : PerformancePage.line
     <<~MARKDOWN
       <!-- bench/attach.rb -->
       ## Attaching to a large program
+
+      #{dated}
 
       The program has #{files} files and #{methods} methods, all used and compiled, and a heap of
       some 200,000 objects (`rake bench:attach`; each figure is the least of #{ROUNDS}). "In" is the

@@ -64,7 +64,8 @@ class HooksIn
   def write
     figures = beside_others { @programs.keys.to_h { |name| [name, shown(name)] } }
     columns = before.reject { |name, _| name.start_with?("#{@column}, load") }
-    columns["#{@column}, load #{Integer(Float(File.read("/proc/loadavg").split[1]))}"] = figures
+    load = Integer(Float(File.read("/proc/loadavg").split[1]))
+    columns["#{@column}, load #{load} (#{PerformancePage.date})"] = figures
     PerformancePage.write("bench/hooks_in.rb", section(columns.sort.to_h))
   end
 
@@ -112,6 +113,8 @@ class HooksIn
     <<~MARKDOWN
       <!-- bench/hooks_in.rb -->
       ## Hooks of Ruby programs that are busy, or wait
+
+      #{PerformancePage.dated_line("bench/hooks_in.rb", "columns")}
 
       The time until hooks are installed, as in the table above, but in Ruby programs. Each program is a
       process of its own. A cell has the median / 99th percentile / longest of #{@cycles} attaches,

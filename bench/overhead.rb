@@ -2,7 +2,8 @@
 
 # Measures what probescope costs a call, a line, a turn of the VM lock, a raise and an allocation:
 # not loaded, loaded, under a tracer, and after the tracer has left. Tools that one would use
-# instead are measured in the same run. Each process measures one row. Writes docs/performance.md.
+# instead are measured in the same run. Each process measures one row. Writes its sections of
+# docs/performance.md.
 #
 #   bundle exec rake bench              # some minutes, as root
 #   bundle exec rake bench RUBY=/path/to/ruby OUTPUT=docs/performance-of-another.md
@@ -24,6 +25,7 @@ class Overhead
   include Support::Await
   include Statistics
 
+  TITLE = "# What it costs"
   OUTPUT = ENV.fetch("OUTPUT", File.join(Support::ROOT, "docs/performance.md"))
   COUNT = "{ @events = count(); }"
   # The tracer reads only the flush, so the figure is the process's own cost.
@@ -115,43 +117,39 @@ class Overhead
     @ruby = ruby
   end
 
+  # Each section of the page has marks of its own, so text between them is kept.
   def write
-    text = [PerformancePage.dated("#{sections(SECTIONS)}\n#{programs}"), *others].join("\n")
-    File.write(OUTPUT, "#{text.chomp}\n")
-    puts text
+    File.write(OUTPUT, "#{TITLE}\n") unless File.exist?(OUTPUT)
+    parts = {"about" => about}
+    served(SECTIONS).each { |title, work, rows| parts[work] = section(title, work, rows) }
+    parts["programs"] = programs
+    parts.each { |name, text| write_part("bench/overhead.rb:#{name}", text) }
   end
 
   # names: kinds of work in bench/subject.rb, and "programs".
   def show(names)
-    puts sections(SECTIONS.select { |_, work| names.include?(work) })
+    puts TITLE, "", about
+    served(SECTIONS.select { |_, work| names.include?(work) }).each { |one| puts "", section(*one) }
     puts "", programs if names.include?("programs")
   end
 
   private
 
-  def sections(list)
-    [header, *list.filter_map { |title, work, rows| section(title, work, rows) if served?(rows) }].join("\n")
+  def write_part(name, text)
+    PerformancePage.write(name, "<!-- #{name} -->\n#{text}<!-- end of #{name} -->\n", path: OUTPUT)
   end
 
-  # Returns false if this Ruby can never serve these rows.
-  def served?(rows)
+  # Returns the sections without those that this Ruby can never serve.
+  def served(sections)
     with_subject do |subject|
-      rows.flat_map { |row| row.probes || [] }.none? { |probe| subject.info.state(probe) == :unsupported }
+      sections.reject do |_, _, rows|
+        rows.flat_map { |row| row.probes || [] }.any? { |probe| subject.info.state(probe) == :unsupported }
+      end
     end
   end
 
-  # Returns the sections that other benchmarks wrote to the same page.
-  def others
-    return [] unless File.exist?(OUTPUT)
-
-    sections = File.read(OUTPUT).scan(%r{^<!-- (bench/\S+) -->\n(.*?)^<!-- end of \1 -->\n}m)
-    sections.map { |name, text| "<!-- #{name} -->\n#{text}<!-- end of #{name} -->\n" }
-  end
-
-  def header
+  def about
     <<~MARKDOWN
-      # What it costs
-
       Written by `rake bench` (bench/overhead.rb) on #{`uname -srm`.strip}, #{cpu_model},
       #{`#{@ruby} -v`.strip}, #{`bpftrace --version`.strip}.
       The machine's load average was #{File.read("/proc/loadavg").split.first} at the start.

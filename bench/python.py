@@ -15,10 +15,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import performance_page
+
 BENCH = Path(__file__).resolve().parent
 PAGE = BENCH.parent / "docs/performance.md"
 MARKS = "<!-- bench/python.py -->", "<!-- end of bench/python.py -->"
 INTRODUCTION = """## Python
+
+{dated}
 
 Written by `rake bench:python` (bench/python.py) on {machine}, {cpus} CPUs; each part
 gives the machine's load average. Times are CPU time of the working thread. The rows of a table are
@@ -57,7 +61,11 @@ def run(python, script, *arguments, may_fail=False):
 
 def section(pythons):
     parts = [
-        INTRODUCTION.format(machine=f"Linux {platform.release()} {platform.machine()}", cpus=os.cpu_count())
+        INTRODUCTION.format(
+            dated=performance_page.line(),
+            machine=f"Linux {platform.release()} {platform.machine()}",
+            cpus=os.cpu_count(),
+        )
     ]
     overhead = [run(python, "python_overhead.py") for python in pythons]
     parts += [re.sub(r"\ACPython (\S+), (.*)", r"### CPython \1\n\n\2", text) for text in overhead]

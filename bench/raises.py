@@ -27,8 +27,11 @@ import time
 from pathlib import Path
 from typing import Any, Callable
 
+import performance_page
+
 ROOT = Path(__file__).resolve().parent.parent
 HEADING = "## One raise in Python"
+BEGIN, END = "<!-- bench/raises.py -->\n", "<!-- end of bench/raises.py -->\n"
 DEPTHS = (1, 10, 100)
 TURN_NS = 50_000_000
 LISTENED = {
@@ -140,7 +143,7 @@ def cells(figures: "list[list]") -> "list[str]":
 
 def section(pythons: "list[str]", turns: int) -> str:
     depths = " | ".join(f"{depth} {'frames' if depth > 1 else 'frame'}: raise, added" for depth in DEPTHS)
-    lines = [HEADING, "",
+    lines = [f"{BEGIN}{HEADING}", "", performance_page.line(), "",
              "The exception is handled 1, 10 or 100 frames above the raise. A cell has the cost of the "
              "raise without a tracer, and what the tracer adds. The last column is what the tracer adds "
              "for each frame that the exception passes.", "",
@@ -173,7 +176,7 @@ def section(pythons: "list[str]", turns: int) -> str:
               "measures that cost at the attach, with frames that run nothing. It is within a factor of "
               "three of a differential measurement: the time in which an exception passes a frame, less the "
               "time of a return from it."]  # fmt: skip
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + f"\n{END}"
 
 
 def main() -> None:
@@ -193,8 +196,9 @@ def main() -> None:
         print(text)
         return
     path = ROOT / "docs/performance.md"
-    old = re.sub(rf"^{HEADING}$.*?(?=^## |^<!-- |\Z)", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
-    path.write_text(old.rstrip("\n") + "\n\n" + text)
+    page = path.read_text()
+    found = re.search(rf"^{BEGIN}.*^{END}", page, re.MULTILINE | re.DOTALL)
+    path.write_text(page.replace(found[0], text) if found else f"{page}\n{text}")
 
 
 if __name__ == "__main__":

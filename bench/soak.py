@@ -15,7 +15,6 @@ import os
 import platform
 import re
 import struct
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,6 +25,7 @@ from typing import Iterator, List, NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
+import performance_page  # noqa: E402
 from attacher import Attacher, info_address, library  # noqa: E402
 from tracing import Child, start_program, wait_for  # noqa: E402
 
@@ -174,7 +174,8 @@ class Soak:
     def row(self) -> str:
         pairs = zip(self.before, self.most, self.after)
         figures = [" / ".join(str(figure) for figure in three) for three in list(pairs)[:4]]
-        cells = [platform.python_version(), str(self.cycles), str(self.switches), *figures]
+        version = f"{platform.python_version()} ({performance_page.date()})"
+        cells = [version, str(self.cycles), str(self.switches), *figures]
         return "| " + " | ".join(cells) + " |"
 
 
@@ -182,14 +183,9 @@ def with_row(rows: List[str], row: str) -> str:
     """Returns the table's lines with this version's replaced, in the order of versions."""
 
     def version(line: str) -> "list[int]":
-        return [int(number) for number in re.findall(r"\d+", line.split("|")[1])]
+        return [int(number) for number in re.findall(r"\d+", line.split("|")[1].split("(")[0])]
 
     return "\n".join(sorted([line for line in rows if version(line) != version(row)] + [row], key=version))
-
-
-def commit() -> str:
-    words = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
-    return subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def section(known: str, soak: Soak) -> str:
@@ -198,7 +194,7 @@ def section(known: str, soak: Soak) -> str:
     return f"""<!-- bench/soak.py -->
 ## Tracers that come and go on a Python process
 
-Measured on {time.strftime("%Y-%m-%d")}, on commit {commit()}: the row that was measured last.
+{performance_page.line(known, each="rows")}
 
 {len(TRACERS)} tracers at once attach to and detach from one process, after {WARM_UP} attaches to \
 warm up. "Attaches" is
