@@ -51,8 +51,8 @@ static const ps_part parts[] = {
 
 PyDoc_STRVAR(
     start_doc,
-    "start(memory_limit, force=False)\n--\n\nStarts to look for tracers. memory_limit: bytes; 0 keeps the "
-    "default. force: permits costly probes, from now on. Raises OSError.");
+    "start(memory_limit, force=False)\n--\n\nStarts the watcher, which looks for tracers. memory_limit: "
+    "bytes; 0 keeps the default. force: permits costly probes from now on. Raises OSError.");
 static PyObject *native_start(PyObject *self, PyObject *args)
 {
     Py_ssize_t limit;
@@ -67,9 +67,9 @@ static PyObject *native_start(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(
-    stop_doc,
-    "stop()\n--\n\nFlushes, ends the watcher and takes all hooks out. True when something was installed.");
+PyDoc_STRVAR(stop_doc,
+             "stop()\n--\n\nFlushes, ends the watcher and removes all hooks. Returns False when nothing was "
+             "installed.");
 static PyObject *native_stop(PyObject *self, PyObject *unused)
 {
     return PyBool_FromLong(ps_uninstall());
@@ -146,7 +146,8 @@ static bool set(PyObject *dict, const char *key, PyObject *value)
     return done;
 }
 
-PyDoc_STRVAR(status_doc, "status()\n--\n\nThe states of the probes and the counters of probescope_info.");
+PyDoc_STRVAR(status_doc,
+             "status()\n--\n\nReturns the states of the probes and the counters of probescope_info.");
 static PyObject *native_status(PyObject *self, PyObject *unused)
 {
     PyObject *status = PyDict_New(), *probes = PyDict_New();
@@ -176,30 +177,31 @@ static PyMethodDef methods[] = {
     {"publish_thread_context", ps_publish_thread_context, METH_NOARGS,
      "publish_thread_context()\n--\n\nPublishes the current span of this thread (OTEP 4947)."},
     {"follow_contexts", ps_follow_contexts, METH_NOARGS,
-     "follow_contexts()\n--\n\nPublishes the span at each switch of contexts as well. False where the "
-     "interpreter does not report switches."},
+     "follow_contexts()\n--\n\nPublishes the span at each switch of contexts as well. Returns False when "
+     "the interpreter does not report switches."},
     {"publish_process_context", ps_publish_process_context, METH_O,
-     "publish_process_context(payload, /)\n--\n\nPublishes an encoded ProcessContext (OTEP 4719). False "
-     "where that is not possible."},
+     "publish_process_context(payload, /)\n--\n\nPublishes an encoded ProcessContext (OTEP 4719). "
+     "Returns False on failure."},
     {"set_strict", ps_set_strict, METH_O,
-     "set_strict(value, /)\n--\n\nSets whether wrong arguments of a Probe raise TypeError."},
+     "set_strict(value, /)\n--\n\nSets whether wrong arguments of a Probe raise TypeError in its caller."},
     {"nothing", ps_nothing, METH_O,
-     "nothing(value, /)\n--\n\nReturns False. For benchmarks: the least that a call of C costs."},
+     "nothing(value, /)\n--\n\nReturns False. For benchmarks: the minimum cost of a call into C."},
     {"requests_told", ps_tell_of_requests, METH_NOARGS,
-     "requests_told()\n--\n\nNotes that this process reports requests or jobs from now on."},
+     "requests_told()\n--\n\nRecords that this process reports requests or jobs from now on."},
     {"requests_wanted", ps_requests_are_wanted, METH_NOARGS,
-     "requests_wanted()\n--\n\nWhether a tracer listens to a probe that needs a Request."},
+     "requests_wanted()\n--\n\nReturns whether a tracer listens to a probe that needs a Request."},
     {"enter_request", ps_enter_request, METH_O,
-     "enter_request(request, /)\n--\n\nMakes it the current request of this context; None: no request. "
-     "Returns the request before."},
+     "enter_request(request, /)\n--\n\nMakes a request, or None, the current one of this context. Returns "
+     "the previous one."},
     {"trace_latency", ps_latency_trace, METH_VARARGS,
      "trace_latency(code, name, /)\n--\n\nGives a code object a latency probe. Returns None, or a str that "
-     "says what is wrong with the name."},
+     "says why the name is not possible."},
     {"untrace_latency", ps_latency_untrace, METH_O,
-     "untrace_latency(code, /)\n--\n\nRemoves the latency probe of a code object. False when it had none."},
+     "untrace_latency(code, /)\n--\n\nRemoves the latency probe of a code object. Returns False when it had "
+     "none."},
     {"latency_probes", ps_latency_probes, METH_NOARGS,
-     "latency_probes()\n--\n\nA list of (name, path or None, listened, reason why it is not hooked or "
-     "None)."},
+     "latency_probes()\n--\n\nReturns a list of (name, path or None, whether a tracer listens, the reason "
+     "why calls are not reported or None)."},
     {NULL, NULL, 0, NULL},
 };
 

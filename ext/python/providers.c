@@ -207,14 +207,14 @@ static void probe_dealloc(PyObject *self)
 
 static PyMethodDef probe_methods[] = {
     {"fire", (PyCFunction)(void (*)(void))probe_fire, METH_FASTCALL | METH_KEYWORDS,
-     "Fires the probe. True when a tracer listens.\n\nWrong arguments are counted, and raise TypeError in "
-     "development."},
+     "Fires the probe. Returns whether a tracer listens.\n\nWrong arguments are counted, and raise "
+     "TypeError in development."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef probe_fields[] = {
     {"enabled", probe_enabled, NULL, "Whether a tracer listens.", NULL},
-    {"dropped", probe_dropped, NULL, "How many calls had wrong arguments.", NULL},
+    {"dropped", probe_dropped, NULL, "The number of calls with wrong arguments.", NULL},
     {"name", probe_name, NULL, "The name of the probe.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
@@ -225,8 +225,8 @@ static PyTypeObject probe_type = {
     .tp_dealloc = probe_dealloc,
     .tp_call = probe_call,
     .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_doc = "A probe of a Provider. Takes its arguments from the callable that it is called with, which it "
-              "calls only while a tracer listens.",
+    .tp_doc = "A probe of a Provider.\n\nA call takes a callable that returns the arguments. The callable "
+              "runs only while a tracer listens.",
     .tp_methods = probe_methods,
     .tp_getset = probe_fields,
 };
@@ -331,11 +331,11 @@ static PyObject *provider_path(PyObject *self, PyObject *unused)
 
 static PyMethodDef provider_methods[] = {
     {"add", provider_add, METH_VARARGS,
-     "Adds a probe, by its name and a tuple of type numbers. Returns it, or a str that says what is wrong."},
-    {"load", provider_load, METH_NOARGS,
-     "Shows the probes to tracers. Returns None, or a str that says what is wrong."},
-    {"unload", provider_unload, METH_NOARGS, "Hides the probes from tracers."},
-    {"path", provider_path, METH_NOARGS, "The path of a file that tracers can be given, or None."},
+     "Adds a probe, by its name and a tuple of type numbers. Returns the probe, or an error as a str."},
+    {"load", provider_load, METH_NOARGS, "Shows the probes to tracers. Returns None, or an error as a str."},
+    {"unload", provider_unload, METH_NOARGS, "Hides the probes from tracers. Returns False on failure."},
+    {"path", provider_path, METH_NOARGS,
+     "Returns the path of the probe file, which tracers accept, or None."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -130,7 +130,8 @@ static PyMethodDef request_methods[] = {
      "start_job(name, traceparent, system, queue, /)\n--\n\nThe same for a job. queue: the job's queue, or "
      "None."},
     {"done", request_done, METH_VARARGS,
-     "done($self, status, template, /)\n--\n\nFires request__done, once. template: the route's, or None."},
+     "done($self, status, template, /)\n--\n\nFires request__done, once. template: the route's template, "
+     "or None."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -149,8 +150,8 @@ static PyTypeObject request_type = {
     .tp_basicsize = sizeof(Request),
     .tp_dealloc = request_dealloc,
     .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_doc = "Request(method, path, traceparent, scheme=None, /)\n--\n\nFires request__start. A malformed "
-              "traceparent is left out.",
+    .tp_doc = "Request(method, path, traceparent, scheme=None, /)\n--\n\nFires request__start. traceparent: "
+              "str or bytes; a malformed one is ignored.",
     .tp_methods = request_methods,
     .tp_new = request_new,
 };
