@@ -10,7 +10,8 @@ struct ps_looks ps_looks[PS_LOOK_KINDS];
 
 static struct {
     int besides_ns[PS_LOOK_KINDS];
-    uint64_t clock_ticks; /* what reading the clock takes */
+    int usual_ns[PS_LOOK_KINDS]; /* 0: besides_ns does not depend on the timed part */
+    uint64_t clock_ticks;        /* what reading the clock takes */
     /* The counters at the last sum. What they grow by is added to the sum once. */
     ps_looks_before counted;
     uint64_t ns;
@@ -68,6 +69,11 @@ void ps_looking_add_ns(uint64_t ns)
 void ps_looking_besides(ps_look_kind kind, int ns)
 {
     looking.besides_ns[kind] = ns;
+}
+
+void ps_looking_usual(ps_look_kind kind, int ns)
+{
+    looking.usual_ns[kind] = ns;
 }
 
 /*
@@ -133,11 +139,21 @@ static uint64_t mean_ticks(ps_look_kind kind, uint64_t added, uint64_t ticks)
     return added ? PS_READ(ps_looks[kind].ticks) / added : PS_READ(ps_looks[kind].middle);
 }
 
+/* Returns the ns that this many runs of a kind took outside of the timed part, which took `inside`. */
+static int64_t besides(ps_look_kind kind, uint64_t runs, uint64_t inside)
+{
+    int64_t ns = (int64_t)runs * looking.besides_ns[kind];
+    if (!looking.usual_ns[kind]) return ns;
+    int64_t scaled = (int64_t)inside * looking.besides_ns[kind] / looking.usual_ns[kind];
+    if (scaled < ns / 2) return ns / 2;
+    return scaled > ns * 5 / 2 ? ns * 5 / 2 : scaled;
+}
+
 /* Returns the ns that this many runs of a kind took. */
 static uint64_t worth(ps_look_kind kind, uint64_t runs, uint64_t mean)
 {
     uint64_t inside = ps_ticks_to_ns(mean > looking.clock_ticks ? runs * (mean - looking.clock_ticks) : 0);
-    int64_t ns = (int64_t)inside + (int64_t)runs * looking.besides_ns[kind];
+    int64_t ns = (int64_t)inside + besides(kind, runs, inside);
     return ns > 0 ? (uint64_t)ns : 0;
 }
 

@@ -90,6 +90,13 @@ void ps_looking_add_ns(uint64_t ns);
  * overlaps with the application's instructions. Called before any hook is in.
  */
 void ps_looking_besides(ps_look_kind kind, int ns);
+/*
+ * Sets the ns that the timed part of a hook of this kind took where the value of
+ * ps_looking_besides() was found. Where the timed part takes twice as long, because the machine is
+ * slower or its caches are cold, the VM's part counts twice, too: at least half, and at most two and
+ * a half times the value. Called before any hook is in.
+ */
+void ps_looking_usual(ps_look_kind kind, int ns);
 
 /*
  * Each thread of ours calls these at its start and at its end. Its whole CPU time counts. begins()

@@ -58,6 +58,29 @@ static void adds_what_the_vm_takes(void)
     CHECK(ps_looking_ns() == before);
 }
 
+/* Returns the ns a run that 1,000 runs took, of which the VM's part is 100 ns as a rule. */
+static uint64_t ns_a_run(int usual)
+{
+    ps_looking_besides(PS_LOOK_LATENCY, 100);
+    ps_looking_usual(PS_LOOK_LATENCY, usual);
+    uint64_t before = ps_looking_ns();
+    for (int i = 0; i < 1000; i++) {
+        ps_look look = ps_look_begin(PS_LOOK_LATENCY);
+        for (uint64_t end = ps_ticks() + 200; ps_ticks() < end;) {
+        }
+        ps_look_end(look);
+    }
+    return (ps_looking_ns() - before) / 1000;
+}
+
+/* The timed part takes some 100 ns. */
+static void scales_what_the_vm_takes_within_bounds(void)
+{
+    uint64_t slow = ns_a_run(1), fast = ns_a_run(1000000);
+    CHECK(slow > fast + 150); /* 250 instead of 50 */
+    CHECK(fast >= 50);
+}
+
 static void *work(void *unused)
 {
     (void)unused;
@@ -94,6 +117,7 @@ int main(void)
     RUN(times_some_runs_for_all);
     RUN(forgets_a_run_that_was_interrupted);
     RUN(adds_what_the_vm_takes);
+    RUN(scales_what_the_vm_takes_within_bounds);
     RUN(counts_the_whole_time_of_our_threads);
     RUN(counts_work_that_is_no_hook);
     return check_report("looking");
