@@ -269,7 +269,7 @@ RUBY_FUNC_EXPORTED void Init_probescope(void)
     ps_clock_start();
     ps_names_init();
     ps_looking_besides(PS_LOOK_FUNCTION, 21);
-    ps_looking_usual(PS_LOOK_FUNCTION, 15);
+    ps_looking_usual(PS_LOOK_FUNCTION, 16);
     ps_looking_besides(PS_LOOK_LINE, 24);
     ps_looking_besides(PS_LOOK_LATENCY, 24);
     /*

@@ -221,7 +221,7 @@ static int execute(PyObject *module)
     executed = true;
     ps_clock_start();
     ps_looking_besides(PS_LOOK_FUNCTION, PS_HAVE_MONITORING ? 12 : 27);
-    ps_looking_usual(PS_LOOK_FUNCTION, PS_HAVE_MONITORING ? 13 : 20);
+    ps_looking_usual(PS_LOOK_FUNCTION, PS_HAVE_MONITORING ? 17 : 20);
     ps_looking_besides(PS_LOOK_LINE, PS_HAVE_MONITORING ? 20 : 44);
     ps_looking_besides(PS_LOOK_EXCEPTION, 40);
     ps_looking_besides(PS_LOOK_OBJECT, PS_HAVE_MONITORING ? 15 : 9);
