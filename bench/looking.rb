@@ -11,7 +11,7 @@ require "timeout"
 %w[paths await elf info child python target bpf tracer attacher].each do |name|
   require_relative "../spec/support/#{name}"
 end
-require_relative "../lib/probescope/host/info"
+require_relative "../lib/probescope/tracing/info"
 
 class Looking
   TURNS = 4
@@ -67,7 +67,7 @@ class Looking
 
   def looking(program)
     @memory ||= File.open("/proc/#{program.pid}/mem", "rb")
-    Probescope::Host::Info.new(@memory, program.info.address).looking
+    Probescope::Tracing::Info.new(@memory, program.info.address).looking
   end
 end
 

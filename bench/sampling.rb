@@ -16,7 +16,7 @@ require_relative "../spec/support/info"
 require_relative "../spec/support/attacher"
 require "fileutils"
 require Support::AUTO
-require_relative "../lib/probescope/host/info"
+require_relative "../lib/probescope/tracing/info"
 
 # A tracer of this process that attaches and detaches.
 class Listener
@@ -73,7 +73,7 @@ class Turns
     @work = Work.new(depth)
     @waiting = Array.new(waiting) { Thread.new { sleep } }
     address = Support::Info.of(Process.pid, Support::LIBRARY).address
-    @info = Probescope::Host::Info.new(File.open("/proc/self/mem", "rb"), address)
+    @info = Probescope::Tracing::Info.new(File.open("/proc/self/mem", "rb"), address)
     @added = []
   end
 

@@ -15,7 +15,7 @@ namespace :core do
     CoreBuild.new("sanitized", flags: %w[-fsanitize=address,undefined -fno-sanitize-recover=all]).test
   end
   task :threads do
-    # -Wno-tsan: ThreadSanitizer does not support fences. Only a host that reads probescope_info
+    # -Wno-tsan: ThreadSanitizer does not support fences. Only a command that reads probescope_info
     # depends on them.
     threads = CoreBuild.new("threads", flags: %w[-fsanitize=thread -Wno-tsan])
     if threads.runs?

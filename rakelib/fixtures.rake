@@ -33,7 +33,7 @@ namespace :fixtures do
     Fixtures::SUITES.each { |suite| Fixtures.record_on(suite, program) } if ENV["ALL"] == "1"
   end
 
-  desc "Write the output of both hosts' commands on the recordings to spec/fixtures/golden; " \
+  desc "Write the output of the commands of gem and wheel on the recordings to spec/fixtures/golden; " \
        "read it before you commit it"
   task :golden do
     sh({"PROBESCOPE_GOLDEN" => "write"}, "rspec", "spec/commands/recorded_spec.rb")

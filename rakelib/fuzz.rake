@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Runs libFuzzer on the run-time providers, under ASan and UBSan.
+# Runs libFuzzer on the library for run-time probes, under ASan and UBSan.
 module Fuzz
   extend Rake::FileUtilsExt
 
@@ -34,7 +34,7 @@ module Fuzz
   end
 end
 
-desc "Fuzz the run-time providers under ASan (SECONDS=600; CLANG, CFLAGS), " \
+desc "Fuzz the library for run-time probes under ASan (SECONDS=600; CLANG, CFLAGS), " \
      "and keep new inputs in ext/core/test/provider_corpus"
 task :fuzz do
   if Fuzz.build then Fuzz.run(ENV.fetch("SECONDS", "600"))
@@ -43,7 +43,8 @@ task :fuzz do
   end
 end
 
-desc "Fuzz the readers of foreign processes, of both hosts (SECONDS=600, SEED, PYTHON); cases are in tmp/fuzz"
+desc "Fuzz the readers of foreign processes, of gem and wheel (SECONDS=600, SEED, PYTHON); " \
+     "cases are in tmp/fuzz"
 task "fuzz:readers" do
   ruby "spec/hostile/fuzz.rb", ENV.fetch("SECONDS", "600"), *ENV.fetch("SEED", nil), verbose: false
 end

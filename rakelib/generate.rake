@@ -1,16 +1,16 @@
 # frozen_string_literal: true
 
 require_relative "abi_generator"
-require_relative "answer_generator"
+require_relative "definition_generator"
 require_relative "commands_page"
-require_relative "hosts_generator"
+require_relative "tracing_generator"
 require_relative "info_generator"
 require_relative "program_generator"
 require_relative "schema_generator"
 
 desc "Generate the C header and sites, #{AbiGenerator::REFERENCE} and lib/probescope/abi.rb " \
      "from #{AbiGenerator::SOURCE}; probescope_info in three languages from #{InfoGenerator::SOURCE}; " \
-     "the constants of both hosts from #{HostsGenerator::SOURCE}; " \
+     "the constants of gem and wheel from #{TracingGenerator::SOURCE}; " \
      "the programs from #{ProgramGenerator::SOURCES}; " \
      "the JSON Schemas and the tables of the commands from #{SchemaGenerator::SOURCE}; " \
      "#{CommandsPage::PATH} from --help"
@@ -18,9 +18,9 @@ task :generate do
   root = File.expand_path("..", __dir__)
   AbiGenerator.write(root)
   InfoGenerator.write(root)
-  HostsGenerator.write(root)
+  TracingGenerator.write(root)
   ProgramGenerator.write(root)
   SchemaGenerator.write(root)
-  AnswerGenerator.write(root)
+  DefinitionGenerator.write(root)
   CommandsPage.write(root)
 end

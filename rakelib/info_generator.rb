@@ -3,13 +3,13 @@
 require "yaml"
 require_relative "generated_comments"
 
-# Generates the C struct probescope_info, and the layout by which both hosts read it, from
+# Generates the C struct probescope_info, and the layout by which gem and wheel read it, from
 # providers/info.yml. Each public method returns the text of one generated file.
 class InfoGenerator
   SOURCE = "providers/info.yml"
   OUTPUTS = {
     "ext/core/info.gen.h" => :c_header,
-    "lib/probescope/host/info_layout.rb" => :ruby_layout,
+    "lib/probescope/tracing/info_layout.rb" => :ruby_layout,
     "python/probescope/command/info_layout.py" => :python_layout
   }.freeze
   # Number types: bytes, and their names in C, String#unpack and Python's struct.
@@ -78,7 +78,7 @@ class InfoGenerator
           struct ps_info_probe probes[PS_PROBE_COUNT];
       };
 
-      /* Hosts of other versions read at these offsets. */
+      /* Commands of other versions read at these offsets. */
       #{c_checks.map { |condition| "_Static_assert(#{condition}, \"#{SOURCE}\");" }.join("\n")}
 
       #endif
@@ -91,7 +91,7 @@ class InfoGenerator
 
       # Generated from #{SOURCE} by `rake generate`. Do not edit.
       module Probescope
-        module Host
+        module Tracing
           # The layout of probescope_info in a process. Each field has its offset, its number of
           # bytes, and its type for String#unpack.
           module InfoLayout

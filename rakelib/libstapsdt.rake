@@ -2,7 +2,7 @@
 
 require_relative "../lib/probescope/version"
 
-# The run-time providers of ext/core as a C library. Programs and wrappers that were made for
+# What ext/core has for run-time probes, as a C library. Programs and wrappers that were made for
 # libstapsdt can load it.
 module Libstapsdt
   extend Rake::FileUtilsExt

@@ -158,7 +158,7 @@ module New
               TEXT
               MIN = "all of them"
 
-              class Report < Host::Report
+              class Report < Tracing::Report
                 def rows
                   found = result.rows.map do |row|
                     {#{key}: #{string? ? "known(row.names.first)" : "row.names.first"}, count: row.number("events")}

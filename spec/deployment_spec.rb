@@ -3,7 +3,7 @@
 require "spec_helper"
 require "open3"
 require "yaml"
-require "probescope/host/path"
+require "probescope/tracing/path"
 require "support/host_helpers"
 require "support/otlp_server"
 
@@ -21,13 +21,13 @@ RSpec.describe "The bridge's deployment" do
   end
 
   it "has a unit that systemd loads without a warning" do
-    skip "no systemd-analyze here (Debian: systemd)" unless Probescope::Host::Path.find("systemd-analyze")
+    skip "no systemd-analyze here (Debian: systemd)" unless Probescope::Tracing::Path.find("systemd-analyze")
     out, status = Open3.capture2e("systemd-analyze", "verify", unit)
     expect([out, status.exitstatus]).to eq(["", 0])
   end
 
   it "has a unit that restricts an attacker, by the rating of systemd" do
-    skip "no systemd-analyze here (Debian: systemd)" unless Probescope::Host::Path.find("systemd-analyze")
+    skip "no systemd-analyze here (Debian: systemd)" unless Probescope::Tracing::Path.find("systemd-analyze")
     out, status = Open3.capture2e("systemd-analyze", "security", "--offline=true", "--threshold=32", unit)
     expect(status.exitstatus).to eq(0), out
     expect(out[/exposure level .*: ([\d.]+)/, 1].to_f).to be_between(0.1, 3.2)
@@ -56,7 +56,7 @@ RSpec.describe "The bridge's deployment" do
   open_file = "File.open(Dir['/proc/' + ARGV[0] + '/map_files/*'].first, &:close); print 'done'"
   uses = {
     "CAP_SYS_ADMIN" => -> { (Support::Bpf.version <=> [0, 25]) >= 0 ? open_file : attach },
-    "CAP_SYS_PTRACE" => "Probescope::Host::Target.find(ARGV[0].to_i); print 'done'",
+    "CAP_SYS_PTRACE" => "Probescope::Tracing::ProbedProcess.find(ARGV[0].to_i); print 'done'",
     "CAP_DAC_READ_SEARCH" => "Dir.children('/proc/' + ARGV[0] + '/map_files'); print 'done'",
     "CAP_SETUID" => "Probescope::Otel::Nobody.become([$stdout]); print 'done' if Process.uid != 0",
     "CAP_SETGID" => "Probescope::Otel::Nobody.become([$stdout]); print 'done' if Process.gid != 0",
@@ -69,7 +69,7 @@ RSpec.describe "The bridge's deployment" do
       other.await_line(/\Aready$/)
       tried = [capabilities - [name.delete_prefix("CAP_")], capabilities].map do |kept|
         bounds = ["-all", *kept.map { |one| "+#{one.downcase}" }].join(",")
-        needed = %w[host/target otel/nobody].map { |file| "require 'probescope/#{file}'\n" }.join
+        needed = %w[tracing/probed_process otel/nobody].map { |file| "require 'probescope/#{file}'\n" }.join
         code = needed + (use.is_a?(Proc) ? use.call : use)
         held = ["setpriv", "--bounding-set", bounds, "--inh-caps=-all", "--no-new-privs"]
         Open3.capture2e(*held, RbConfig.ruby, "-I", File.join(Support::ROOT, "lib"), "-e", code,
@@ -103,7 +103,7 @@ RSpec.describe "The bridge's deployment" do
               "mount -o remount,bind,ro /", "! touch #{Support::ROOT}/tmp/written"]
     kept = ["-all", *capabilities.map { |name| "+#{name.downcase}" }].join(",")
     held = ["setpriv", "--bounding-set", kept, "--inh-caps=-all", "--no-new-privs"]
-    if Probescope::Host::Path.find("systemd-analyze")
+    if Probescope::Tracing::Path.find("systemd-analyze")
       calls = forbidden
       expect(calls.size).to be > 30
       held = ["python3", File.join(Support::ROOT, "spec/support/without_calls.py"), calls.join(","), *held]

@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 require_relative "../rakelib/abi_generator"
-require_relative "../rakelib/answer_generator"
-require_relative "../rakelib/hosts_generator"
+require_relative "../rakelib/definition_generator"
+require_relative "../rakelib/tracing_generator"
 require_relative "../rakelib/info_generator"
 require_relative "../rakelib/commands_page"
 require_relative "../rakelib/program_generator"
@@ -11,7 +11,7 @@ require_relative "../rakelib/schema_generator"
 RSpec.describe "The files generated from providers" do
   # GIVEN the definitions, WHEN the file is generated again, THEN it equals the file in the
   # repository.
-  [AbiGenerator, InfoGenerator, HostsGenerator, AnswerGenerator].each do |generator|
+  [AbiGenerator, InfoGenerator, TracingGenerator, DefinitionGenerator].each do |generator|
     fresh = generator.new(File.read(File.join(Support::ROOT, generator::SOURCE)))
     generator::OUTPUTS.each do |path, method|
       it "#{path} is up to date (rake generate)" do
@@ -86,11 +86,11 @@ RSpec.describe "The files generated from providers" do
       .to raise_error(/C adds bytes at the end of a row of probe, where the last field ends at 172/)
   end
 
-  it "keep probescope_info well below the limits of the hosts" do
-    %w[abi host/bounds host/info_layout].each { |name| require_relative "../lib/probescope/#{name}" }
-    expect(Probescope::ABI::PROBES.size * 2).to be < Probescope::Host::Bounds::INFO_PROBES
-    expect(Probescope::Host::InfoLayout::PROBE.values.last.first * 2)
-      .to be < Probescope::Host::Bounds::INFO_ROW_BYTES
+  it "keep probescope_info well below the limits of gem and wheel" do
+    %w[abi tracing/bounds tracing/info_layout].each { |name| require_relative "../lib/probescope/#{name}" }
+    expect(Probescope::ABI::PROBES.size * 2).to be < Probescope::Tracing::Bounds::INFO_PROBES
+    expect(Probescope::Tracing::InfoLayout::PROBE.values.last.first * 2)
+      .to be < Probescope::Tracing::Bounds::INFO_ROW_BYTES
   end
 
   it "#{CommandsPage::PATH}, from the output of --help, is up to date (rake generate)" do

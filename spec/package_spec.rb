@@ -3,13 +3,13 @@
 require "spec_helper"
 require "open3"
 require "support/host_helpers"
-require "probescope/host/tool"
+require "probescope/tracing/tool"
 
 # Debian's package, installed over this system in a separate mount namespace, with a user who has
 # only its sudo rule.
 RSpec.describe "The package whose helper is root's", :bpf do
   missing = %w[sudo dpkg-deb visudo useradd].reject do |name|
-    Probescope::Host::Tool::FOLDERS.any? { |one| File.exist?("#{one}/#{name}") }
+    Probescope::Tracing::Tool::FOLDERS.any? { |one| File.exist?("#{one}/#{name}") }
   end
   folder = nil
 
@@ -116,11 +116,11 @@ RSpec.describe "The package whose helper is root's", :bpf do
   # root loads none of them.
   it "loads nothing that the user's environment names, even if a rule keeps the environment" do
     script = <<~SH
-      mkdir -p evil/rubygems evil/lib/probescope/host gems
+      mkdir -p evil/rubygems evil/lib/probescope/tracing gems
       for name in json digest set etc time rbconfig rubygems monitor evil error; do
         echo 'File.write("/var/tracer/loaded-\#{Process.uid}", __FILE__)' >evil/$name.rb
       done
-      cp evil/json.rb evil/lib/probescope/host/helper.rb
+      cp evil/json.rb evil/lib/probescope/tracing/helper.rb
       echo 'id -u >/var/tracer/loaded-sh' >evil/profile
       for name in ruby env bpftrace setpriv timeout sh; do
         printf '#!/bin/sh\\nid -u >/var/tracer/loaded-%s\\nexec /usr/bin/%s "$@"\\n' $name $name >evil/$name

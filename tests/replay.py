@@ -12,10 +12,10 @@ import json
 import sys
 from argparse import Namespace
 
+from probescope.command.display import TOP
 from probescope.command.errors import CommandError
 from probescope.command.programs import probes, program
 from probescope.command.reports import report_of
-from probescope.command.tables import TOP
 from probescope.command.trace import Output, keys
 
 

@@ -1,4 +1,4 @@
-"""Slow calls below their callers. The gem's command has spec/host/slow_calls_spec.rb."""
+"""Slow calls below their callers. The gem's command has spec/tracing/slow_calls_spec.rb."""
 
 from probescope.command.slow_calls import Call, SlowCalls
 

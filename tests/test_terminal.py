@@ -1,4 +1,4 @@
-"""Fitting output to a terminal, and parsing the command line. terminal_spec.rb in spec/host and
+"""Fitting output to a terminal, and parsing the command line. terminal_spec.rb in spec/tracing and
 spec/commands has the same.
 """
 
@@ -7,10 +7,11 @@ from argparse import Namespace
 
 import pytest
 from probescope.command import cells
-from probescope.command.answers import ALL, Column
+from probescope.command.definitions import ALL, LINES, LISTS, Column
+from probescope.command.display import LEAST_WIDTH, NARROWEST
 from probescope.command.errors import Usage
 from probescope.command.main import expanded, parser
-from probescope.command.terminal import LEAST, NARROWEST, Terminal, heat, narrowed, shortened, width
+from probescope.command.terminal import Terminal, heat, narrowed, shortened, width
 from probescope.command.trace import program_name, sort_column, to_file
 from tracing import python
 
@@ -30,7 +31,7 @@ def test_the_widest_columns_become_narrower_first_and_figures_never():
     may = [False, True, True]
     assert narrowed([8, 40, 90], may, 100) == [8, 40, 52]
     assert narrowed([8, 40, 90], may, 60) == [8, 26, 26]
-    assert narrowed([8, 40, 90], may, 20) == [8, LEAST, LEAST]
+    assert narrowed([8, 40, 90], may, 20) == [8, LEAST_WIDTH, LEAST_WIDTH]
     assert narrowed([8, 4], [False, False], 5) == [8, 4]
 
 
@@ -74,7 +75,9 @@ def test_rows_are_sorted_by_any_column_and_what_is_not_known_comes_last():
 
 
 def test_every_kind_of_column_has_cells():
-    assert {column.kind for answer in ALL.values() for column in answer.columns} <= set(cells.KINDS)
+    columns = [one.columns for one in (*ALL.values(), *LINES.values())]
+    columns += [found for lists in LISTS.values() for found in lists.values()]
+    assert {column.kind for found in columns for column in found} <= set(cells.KINDS)
 
 
 def options(*words):

@@ -89,7 +89,7 @@ void ps_info_off(enum ps_probe probe)
 
 void ps_info_taken_out(enum ps_probe probe, uint64_t ns, const char *reason)
 {
-    /* In one change, so that a host never reads the state without the time. */
+    /* In one change, so that a command never reads the state without the time. */
     begin();
     probescope_info.probes[probe].state = ns ? PS_STATE_REFUSED : PS_STATE_OFF;
     if (ns) COPY(probescope_info.probes[probe].reason, reason ? reason : "");

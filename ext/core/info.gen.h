@@ -68,7 +68,7 @@ struct ps_info {
     struct ps_info_probe probes[PS_PROBE_COUNT];
 };
 
-/* Hosts of other versions read at these offsets. */
+/* Commands of other versions read at these offsets. */
 _Static_assert(offsetof(struct ps_info_probe, name) == 0, "providers/info.yml");
 _Static_assert(offsetof(struct ps_info_probe, state) == 24, "providers/info.yml");
 _Static_assert(offsetof(struct ps_info_probe, enabled) == 28, "providers/info.yml");

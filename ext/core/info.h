@@ -1,9 +1,9 @@
 /*
- * What the process reports about itself, for a host that reads /proc/PID/mem: no socket, no file,
- * no signal. The host finds the symbol in .dynsym of the mapped file, so the symbol stays exported
- * under -fvisibility=hidden and strip. A sequence lock guards the struct: the number is odd while
- * the struct is written. The fields are those of providers/info.yml, and are only ever appended.
- * The host uses the sizes and offsets at the start of the struct.
+ * What the process reports about itself, for a command that reads /proc/PID/mem: no socket, no
+ * file, no signal. The command finds the symbol in .dynsym of the mapped file, so the symbol stays
+ * exported under -fvisibility=hidden and strip. A sequence lock guards the struct: the number is
+ * odd while the struct is written. The fields are those of providers/info.yml, and are only ever
+ * appended. The command uses the sizes and offsets at the start of the struct.
  */
 #ifndef PS_INFO_H
 #define PS_INFO_H

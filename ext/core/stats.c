@@ -424,7 +424,7 @@ bool ps_stats_flush_covered(bool all, bool (*covered)(void))
         ps_fire_stats__done(flushed.sequence, end.ns - began.ns, end.cpu_ns - began.cpu_ns, fired, dropped,
                             &more);
     flushed.rows = 0;
-    /* Last: the host takes this number as a sign that the whole flush was fired. */
+    /* Last: the command takes this number as a sign that the whole flush was fired. */
     PS_WRITE(probescope_info.flushes, flushed.sequence);
     pthread_mutex_unlock(&lock);
     return true;

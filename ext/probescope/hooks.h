@@ -226,7 +226,7 @@ bool ps_latency_need_look(void);
 void ps_latency_look_again(void);
 void ps_latency_define_methods(VALUE native);
 
-/* providers.c: Probescope::Probe and Native::Provider */
-void ps_providers_init(VALUE probescope, VALUE native);
+/* run_time_probes.c: Probescope::Probe and Native::Provider */
+void ps_run_time_probes_init(VALUE probescope, VALUE native);
 
 #endif

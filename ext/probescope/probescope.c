@@ -291,7 +291,7 @@ RUBY_FUNC_EXPORTED void Init_probescope(void)
     ps_objects_init(native);
     ps_collections_init();
     ps_gvl_init();
-    ps_providers_init(probescope, native);
+    ps_run_time_probes_init(probescope, native);
     ps_requests_init(native);
     ps_latency_define_methods(native);
     VALUE version = rb_const_get(probescope, rb_intern("VERSION"));

@@ -449,8 +449,8 @@ PS_CALLBACK(ps_on_reraise);
 PS_CALLBACK(ps_on_line);
 #endif
 
-/* providers.c: _native.Provider and .Probe. The other two are functions of the module. */
-int ps_providers_init(PyObject *module);
+/* run_time_probes.c: _native.Provider and .Probe. The other two are functions of the module. */
+int ps_run_time_probes_init(PyObject *module);
 /* Readies the type and puts it into the module under that name. */
 int ps_add_type(PyObject *module, const char *name, PyTypeObject *type);
 PyObject *ps_set_strict(PyObject *module, PyObject *value);

@@ -215,7 +215,7 @@ static int execute(PyObject *module)
         return -1;
     }
     if (PyModule_AddStringConstant(module, "VERSION", PROBESCOPE_VERSION) < 0 ||
-        ps_providers_init(module) < 0 || ps_requests_init(module) < 0)
+        ps_run_time_probes_init(module) < 0 || ps_requests_init(module) < 0)
         return -1;
     if (executed) return 0;
     executed = true;

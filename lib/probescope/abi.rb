@@ -2,7 +2,7 @@
 
 # Generated from providers/probescope.yml by `rake generate`. Do not edit.
 module Probescope
-  # The probes as the host reads them. args: names in the order of arg0, arg1, ... more: the
+  # The probes as the command reads them. args: names in the order of arg0, arg1, ... more: the
   # fields behind arg5, with their offsets.
   module ABI
     VERSION = 1

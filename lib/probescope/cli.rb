@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 require "did_you_mean"
-require_relative "host/error"
-require_relative "host/text"
+require_relative "tracing/error"
+require_relative "tracing/text"
 require_relative "version"
 
 module Probescope
@@ -35,14 +35,14 @@ module Probescope
     }.freeze
 
     # The command line was wrong.
-    class Usage < Host::Error; end
+    class Usage < Tracing::Error; end
 
     module_function
 
     # argv: the arguments without the program's name. Returns the exit status.
     def start(argv)
       dispatch(*argv)
-    rescue Host::Error => e
+    rescue Tracing::Error => e
       complain(e)
     rescue Interrupt
       130
@@ -50,10 +50,10 @@ module Probescope
       $stdout.reopen(File::NULL)
       1
     rescue LoadError => e
-      complain(Host::Error.new("the installation is not complete: #{e.message}", complete))
+      complain(Tracing::Error.new("the installation is not complete: #{e.message}", complete))
     rescue StandardError, NotImplementedError => e
-      require_relative "host/crash"
-      complain(Host::Crash.new(Host::Crash.of(e)))
+      require_relative "tracing/crash"
+      complain(Tracing::Crash.new(Tracing::Crash.of(e)))
     end
 
     # The command that completes this installation. Only a checkout has a bin/setup.
@@ -72,8 +72,8 @@ module Probescope
 
     def command(name)
       unless COMMANDS.key?(name)
-        raise Usage.new("there is no command #{Host::Text.clean(name).inspect}#{meant(name, COMMANDS.keys)}",
-                        "probescope --help")
+        shown = Tracing::Text.clean(name).inspect
+        raise Usage.new("there is no command #{shown}#{meant(name, COMMANDS.keys)}", "probescope --help")
       end
 
       require_relative "commands/#{name}"
@@ -105,8 +105,8 @@ module Probescope
     end
 
     def complain(error)
-      warn "probescope: #{Host::Text.clean(error.message)}"
-      warn "  try: #{Host::Text.clean(error.next_step)}" if error.next_step
+      warn "probescope: #{Tracing::Text.clean(error.message)}"
+      warn "  try: #{Tracing::Text.clean(error.next_step)}" if error.next_step
       error.is_a?(Usage) ? 2 : 1
     end
   end

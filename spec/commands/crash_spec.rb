@@ -24,17 +24,17 @@ RSpec.describe "A fault of probescope" do
   version = /probescope \d+\.\d+\.\d+, Ruby #{Regexp.escape(RUBY_VERSION)}, Linux \S+, bpftrace .+/
 
   it "in the helper is reported as a fault, with its place and what to send" do
-    line = copy("host/helper.rb", "list")
+    line = copy("tracing/helper.rb", "list")
     said = run("ps")
     error = /NoMethodError: .*no_such_method.*/
-    what = %r{this is a fault of probescope \(the helper\): #{error} at host/helper\.rb:#{line}:in}
+    what = %r{this is a fault of probescope \(the helper\): #{error} at tracing/helper\.rb:#{line}:in}
     expect(said.err).to match(/\Aprobescope: #{what}.*\n  try: report it as an issue .*: #{version}\n\z/)
     expect(said.wait.exitstatus).to eq(1)
   end
 
   # An exception's message may quote text from a traced process.
   it "is reported in a few escaped bytes" do
-    copy("host/helper.rb", "list", 'raise "\e]0;owned\a\xff#{"x" * 5_000}"')
+    copy("tracing/helper.rb", "list", 'raise "\e]0;owned\a\xff#{"x" * 5_000}"')
     said = run("ps").err
     expect(said).not_to match(/[^[:print:]\n]/)
     expect(said.lines.first).to include("owned")
@@ -71,7 +71,7 @@ RSpec.describe "A fault of probescope" do
   end
 
   it "is not reported when the helper was killed: the error names the signal" do
-    copy("host/helper.rb", "list", "Process.kill(:KILL, Process.pid)")
+    copy("tracing/helper.rb", "list", "Process.kill(:KILL, Process.pid)")
     expect(run("ps").err).to match(
       /\Aprobescope: the helper that runs bpftrace ended \(KILL\)\n  try: run the command again\n\z/
     )

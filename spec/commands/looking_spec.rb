@@ -2,7 +2,7 @@
 
 require "spec_helper"
 require "support/host_helpers"
-require "probescope/host/info"
+require "probescope/tracing/info"
 
 # The cost of looking that a command reports.
 RSpec.describe "What looking cost", :bpf do
@@ -57,7 +57,7 @@ RSpec.describe "What looking cost", :bpf do
     before = program.info.header[:flushes]
     await("#{flushes} flushes") { program.info.header[:flushes] >= before + flushes }
     memory = File.open("/proc/#{program.pid}/mem", "rb")
-    Probescope::Host::Info.new(memory, program.info.address).looking
+    Probescope::Tracing::Info.new(memory, program.info.address).looking
   ensure
     memory&.close
   end

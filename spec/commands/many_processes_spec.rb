@@ -90,10 +90,10 @@ RSpec.describe "Several processes", :bpf do
   end
 
   it "have the others reported without a number when those have ended" do
-    trace = instance_double(Probescope::Host::Trace, others: {processes: 0, rows: 10})
+    trace = instance_double(Probescope::Tracing::Result, others: {processes: 0, rows: 10})
     said = []
-    Probescope::Host::Checks.new(trace, nil, some: false, keys: 1, max_overhead: nil) { |text| said << text }
-                            .send(:others)
+    Probescope::Tracing::Checks.new(trace, nil, some: false, keys: 1, max_overhead: nil) { |text| said << text }
+                               .send(:others)
     expect(said).to eq(["other processes that have ended had the same library and were switched on too; " \
                         "rows left out: 10"])
   end

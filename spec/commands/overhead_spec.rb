@@ -2,8 +2,8 @@
 
 require "spec_helper"
 require "support/host_helpers"
-require "probescope/host/descendants"
-require "probescope/host/info"
+require "probescope/tracing/descendants"
+require "probescope/tracing/info"
 
 # With PROBESCOPE_MAX_OVERHEAD a process takes hooks out by itself. Each answer says which hooks,
 # and when.
@@ -173,7 +173,7 @@ RSpec.describe "PROBESCOPE_MAX_OVERHEAD", :bpf do
   # Returns the share of looking in the CPU time, over the next flushes.
   def looking_from_now_on(program)
     memory = File.open("/proc/#{program.pid}/mem", "rb")
-    info = Probescope::Host::Info.new(memory, program.info.address)
+    info = Probescope::Tracing::Info.new(memory, program.info.address)
     figures = Array.new(2) do |turn|
       flushes = info.flushes
       await("a flush or two") { info.flushes > flushes + turn }
@@ -367,7 +367,7 @@ RSpec.describe "PROBESCOPE_MAX_OVERHEAD", :bpf do
           await_taken_out(program)
           looking_from_now_on(program) # the row is marked before the hooks are out
           program.signal(:USR2)
-          child = await("a child") { Probescope::Host::Descendants.of(program.pid).first }
+          child = await("a child") { Probescope::Tracing::Descendants.of(program.pid).first }
           await("the child's end") do
             !File.exist?("/proc/#{child}/exe") || File.read("/proc/#{child}/stat").include?(") Z")
           end

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require "spec_helper"
-require "probescope/host/program"
+require "probescope/tracing/program"
 require "probescope/otel/program"
 require "support/host_helpers"
 

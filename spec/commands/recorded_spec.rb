@@ -4,7 +4,7 @@ require "spec_helper"
 require "support/replay"
 require "support/schemas"
 
-# Compares every table and JSON of both hosts with spec/fixtures/golden, on what real versions of
+# Compares every table and JSON of gem and wheel with spec/fixtures/golden, on what real versions of
 # bpftrace printed (spec/fixtures/bpftrace). It needs no BPF. The output is the same for each
 # version; `rake fixtures:golden` writes it.
 RSpec.describe "On what bpftrace printed once" do
@@ -65,7 +65,7 @@ RSpec.describe "On what bpftrace printed once" do
 
       next if command == "flow" # the gem shows one thread, the wheel all
 
-      it "of bpftrace #{version}, #{program}: the JSON of both hosts is the same" do
+      it "of bpftrace #{version}, #{program}: the JSON of gem and wheel is the same" do
         recorded = recordings.read(version, program).select do |head, _|
           %w[one hostile full strings].include?(head[:recording])
         end
@@ -78,7 +78,7 @@ RSpec.describe "On what bpftrace printed once" do
     end
   end
 
-  # The recordings are of another day, and only the gem's host records the time of day.
+  # The recordings are of another day, and only the gem's command records the time of day.
   def timeless(value)
     case value
     when Array then value.map { |one| timeless(one) }
@@ -104,7 +104,7 @@ RSpec.describe "On what bpftrace printed once" do
     end
 
     # The number of lost events depends on the machine.
-    it "of bpftrace #{version}: both hosts count events that the kernel lost" do
+    it "of bpftrace #{version}: gem and wheel count events that the kernel lost" do
       head, answers = recordings.read(version, "flow").find { |one, _| one[:recording] == "lost" }
       told = Support::Replay.gem(head, answers).text
       number = told[/^probescope: (\d+) events were lost between the kernel and bpftrace$/, 1].to_i

@@ -4,7 +4,7 @@ require "spec_helper"
 require "open3"
 require "probescope/cli"
 require "probescope/commands/slow"
-require "probescope/host/path"
+require "probescope/tracing/path"
 
 RSpec.describe "run, script and help" do
   it "run replaces itself with the command, and its Ruby loads the library" do
@@ -48,7 +48,7 @@ RSpec.describe "run, script and help" do
     # A separate mount namespace has rules of sudo that allow everybody everything. The user has a
     # second group.
     around do |example|
-      next skip("needs root and sudo") unless Process.uid.zero? && Probescope::Host::Path.find("sudo")
+      next skip("needs root and sudo") unless Process.uid.zero? && Probescope::Tracing::Path.find("sudo")
 
       Dir.mktmpdir do |folder|
         File.write(@rules = File.join(folder, "sudoers"), "ALL ALL=(ALL) NOPASSWD: ALL\n", perm: 0o440)
@@ -115,7 +115,7 @@ RSpec.describe "run, script and help" do
   # Every command that runs a program: {name of its script => path of its program}.
   def programs_of_commands
     commands = Probescope::CLI::COMMANDS.keys.map { |name| Probescope::CLI.command(name) }
-    commands.select { |one| one < Probescope::Commands::Tracing }.flat_map do |one|
+    commands.select { |one| one < Probescope::Commands::Measuring }.flat_map do |one|
       path = one.new.send(:program_path)
       name = one.name.split("::").last.downcase
       [[name, path], *([["#{name}_by_request", path.sub(".bt", "_by_request.bt")]] if one::BY_REQUEST)]
@@ -123,11 +123,11 @@ RSpec.describe "run, script and help" do
   end
 
   it "script has the program of every command and of each threshold of slow, in both languages", :slow do
-    thresholds = Probescope::Commands::Slow::PROGRAMS.values.flat_map do |file|
-      [file, file.sub(".bt", "_by_request.bt")]
+    thresholds = Probescope::Tracing::Program::THRESHOLDS.values.flat_map do |name|
+      ["#{name}.bt", "#{name}_by_request.bt"]
     end
     programs = programs_of_commands + thresholds.map do |file|
-      [File.basename(file, ".bt"), Probescope::Host::Program.path(file)]
+      [File.basename(file, ".bt"), Probescope::Tracing::Program.path(file)]
     end
     expect(programs.map(&:first))
       .to include("slow", "slow_by_request", "slow1ms", "hot_by_request", "stat", "flow", "requests")

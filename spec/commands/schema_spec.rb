@@ -4,7 +4,7 @@ require "spec_helper"
 require "support/host_helpers"
 require "support/schemas"
 
-# Compares docs/schema with the output of the commands of both hosts.
+# Compares docs/schema with the output of the commands of gem and wheel.
 RSpec.describe "The JSON of the commands" do
   commands = Dir[File.join(Support::ROOT, "docs/schema/*.json")].map { |path| File.basename(path, ".json") }
   traced = commands - %w[stat flow ps status doctor]

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require "spec_helper"
-require "probescope/host/terminal"
+require "probescope/tracing/terminal"
 require "support/replay"
 require "tmpdir"
 
@@ -20,7 +20,7 @@ RSpec.describe "On a terminal, a command" do
 
   # Runs the block with a terminal of this many columns.
   def on_a_terminal(width)
-    terminal = Probescope::Host::Terminal
+    terminal = Probescope::Tracing::Terminal
     allow(terminal).to receive(:new).and_wrap_original do |new, io, **options|
       io.define_singleton_method(:tty?) { true }
       new.call(io, **options, env: {"COLUMNS" => width.to_s})

@@ -2,7 +2,7 @@
 
 require "spec_helper"
 require "hostile/files"
-require "probescope/host/reader"
+require "probescope/tracing/reader"
 require "probescope/message"
 require "probescope/otel/program"
 require "probescope/otel/resource"
@@ -77,7 +77,7 @@ RSpec.describe "probescope otel among hostile processes", :bpf do
     content = full_info(hostile::AT + 0x1000).ljust(0x2000, "\0") + payload
     process = hostile(hostile.elf(content), "--name", name,
                       "--context", "0x#{(hostile::AT + 0x3000).to_s(16)}", payload.bytesize)
-    reader = Probescope::Host::Reader
+    reader = Probescope::Tracing::Reader
     known = reader.ask(:resource, reader.ask(:place, process.pid), {pid: 1, runtime: "ruby", version: "3.1"})
     expect(Probescope::Otel::Resource.published(known[:published])).to eq("team" => "shop")
     honest = host_target("--rows", 2, binary: named("honest", name))

@@ -2,10 +2,10 @@
 
 require "spec_helper"
 require "hostile/files"
-require "probescope/host/descendants"
-require "probescope/host/selection"
+require "probescope/tracing/descendants"
+require "probescope/tracing/selection"
 require "probescope/otel/program"
-require "probescope/otel/watch"
+require "probescope/otel/supervisor"
 require "support/host_helpers"
 
 # A user may start more processes with a server's name than can be traced or read. The processes of
@@ -28,49 +28,65 @@ RSpec.describe "A crowd of one user's processes", :bpf do
     await("#{size} of them") { pids_of(File.basename(binary)).size >= size }
   end
 
-  def pids_of(name) = Probescope::Host::Target.all.first.select { |one| one.name == name }.map(&:pid)
+  def pids_of(name)
+    found, = Probescope::Tracing::ProbedProcess.all
+    found.select { |one| one.name == name }.map(&:pid)
+  end
+
+  # Returns a bridge that starts no bpftrace and no exporter.
+  def bridge(name, &say)
+    program = Probescope::Otel::Program.new(slow: 1_000_000, exceptions: false, metrics: false,
+                                            messages: false)
+    order = Probescope::Tracing::Order.of(pids: [], comm: name)
+    made = Probescope::Otel::Supervisor.new(order, program, nil, say)
+    allow(made).to receive_messages(trace: nil, tell: nil)
+    made.instance_variable_set(:@lock, instance_double(Probescope::Otel::Lock, take: true, release: nil))
+    made
+  end
 
   it "leaves room in the bridge, also when it is full already" do
-    stub_const("Probescope::Otel::Watch::MOST", 4)
+    stub_const("Probescope::Otel::Quota::MOST", 4)
     crowd(binary = named(name), stranger, 6)
-    probes = Probescope::Otel::Program.new(slow: 1_000_000, exceptions: false, metrics: false,
-                                           messages: false).probes
     said = []
-    watch = Probescope::Otel::Watch.new(Probescope::Host::Order.of(pids: [], comm: name), probes) do |why|
-      said << why
+    supervisor = bridge(name) { |line| said << line }
+    pids = lambda do
+      supervisor.send(:follow)
+      supervisor.send(:members).map(&:pid)
     end
-    await("a full bridge") { watch.look.size == 4 }
+    await("a full bridge") { pids.call.size == 4 }
     expect(said.uniq).to eq(["more than 4 processes: the others are left out"])
     honest = [host_target("--rows", 1, binary: binary), host_target("--rows", 1, binary: binary)].map(&:pid)
-    await("the honest ones") { (honest - watch.look.map(&:pid)).empty? }
-    found = watch.look.map(&:pid)
+    await("the honest ones") { (honest - pids.call).empty? }
+    found = pids.call
     expect(found.size).to eq(4)
-    expect(watch.look.map(&:pid)).to match_array(found)
+    expect(pids.call).to match_array(found)
   end
 
   it "leaves room in a command" do
     crowd(binary = named(name), stranger, 6)
     honest = host_target("--rows", 1, binary: binary).pid
-    selection = Probescope::Host::Selection.new(Probescope::Host::Order.of(pids: [], comm: name), most: 3)
-    targets = selection.targets.map(&:pid)
-    expect(targets.size).to eq(3)
-    expect(targets).to include(honest)
+    selection = Probescope::Tracing::Selection.new(Probescope::Tracing::Order.of(pids: [], comm: name),
+                                                   most: 3)
+    pids = selection.processes.map(&:pid)
+    expect(pids.size).to eq(3)
+    expect(pids).to include(honest)
     expect(selection.notes).to include(/processes are too many for one command: 4 are left out/)
   end
 
   # Titles are read for a second at most.
   it "leaves time for the titles of others" do
     mapper("--children", 5, "--user", stranger, hostile_file(Support::Hostile.elf))
-    pids = Probescope::Host::Survey.pids
-    owner = ->(pid) { Probescope::Host::Foreign.owner(pid) }
-    stub_const("Probescope::Host::Named::MANY", 3)
+    pids = Probescope::Tracing::Survey.pids
+    owner = ->(pid) { Probescope::Tracing::Identity.owner(pid) }
+    stub_const("Probescope::Tracing::Named::MANY", 3)
     asked = nil
-    allow(Probescope::Host::Reader).to(receive(:ask_each).and_wrap_original do |original, *words, **options|
+    reader = Probescope::Tracing::Reader
+    allow(reader).to(receive(:ask_each).and_wrap_original do |original, *words, **options|
       original.call(*words.tap do
         asked = words.last
       end, **options)
     end)
-    Probescope::Host::Named.new("nobody-has-it").among(pids)
+    Probescope::Tracing::Named.new("nobody-has-it").among(pids)
     users = asked.map(&owner).compact
     expect(users.first(users.uniq.size)).to match_array(users.uniq)
   end
@@ -85,9 +101,9 @@ RSpec.describe "A crowd of one user's processes", :bpf do
     await("all of them") { threads.out.scan("ready").size >= 5 }
     server = keep(Support::Child.new("sh", "-c", "#{Support::HostTarget.binary}; true"))
     server.await_line(/\Aready$/)
-    own = Probescope::Host::Descendants.of(server.pid)
-    stub_const("Probescope::Host::Descendants::MOST_READ", 100)
-    found = Probescope::Host::Descendants.of(threads.pid, server.pid)
+    own = Probescope::Tracing::Descendants.of(server.pid)
+    stub_const("Probescope::Tracing::Descendants::MOST_READ", 100)
+    found = Probescope::Tracing::Descendants.of(threads.pid, server.pid)
     expect(own.size).to eq(1)
     expect(found).to include(*own)
     expect(found.size).to be_between(2, 5)

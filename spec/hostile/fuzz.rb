@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 # Changes inputs of the readers of foreign processes (spec/hostile/corpus) at random, and compares
-# the results of both hosts for each input:
+# the results of gem and wheel for each input:
 #
 #   ruby spec/hostile/fuzz.rb SECONDS [SEED]
 #
@@ -21,7 +21,7 @@ class ReadersFuzz
   MOST_BYTES = 1 << 16
   NUMBERS = [0, 1, 2, 7, 8, 11, 24, 40, 44, 64, 255, 256, 257, 4096, 0xffff, 1 << 20, 1 << 31, (1 << 32) - 1,
              1 << 63, (1 << 64) - 1].freeze
-  # The hosts that have each reader. Only the bridge reads process contexts, and it is Ruby.
+  # The commands that have each reader. Only the bridge reads process contexts, and it is Ruby.
   READERS = {"elf" => %i[ruby python], "maps" => %i[ruby python], "info" => %i[ruby python],
              "context" => %i[ruby]}.freeze
   PROGRAMS = {ruby: [RbConfig.ruby, File.join(__dir__, "read.rb")],
@@ -68,11 +68,11 @@ class ReadersFuzz
     File.binwrite(@input, bytes)
     answers = READERS.fetch(reader).to_h { |name| [name, ask(name, reader)] }
     why = answers.values.grep(/\Afailed/).first ||
-          ("the hosts differ: #{answers}" if answers.values.uniq.size > 1)
+          ("the commands differ: #{answers}" if answers.values.uniq.size > 1)
     keep(reader, bytes, why) if why
   end
 
-  # Returns a host's result for the input as text, which is equal for equal values.
+  # Returns a command's result for the input as text, which is equal for equal values.
   def ask(name, reader)
     input, output, pid = @programs[name] ||= start(name)
     began = cpu(pid)

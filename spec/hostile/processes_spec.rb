@@ -4,11 +4,12 @@ require "spec_helper"
 require "hostile/files"
 require "support/host_helpers"
 require "support/process_trees"
-require "probescope/host/descendants"
-require "probescope/host/elf"
-require "probescope/host/opened"
-require "probescope/host/reader"
-require "probescope/host/tracer"
+require "probescope/tracing/bpftrace_process"
+require "probescope/tracing/descendants"
+require "probescope/tracing/elf"
+require "probescope/tracing/opened"
+require "probescope/tracing/order"
+require "probescope/tracing/reader"
 
 # GIVEN processes that lie, hang or cost much, WHEN commands read all of them, THEN each command
 # ends in time, reports them, and shows the others.
@@ -32,7 +33,7 @@ RSpec.describe "Hostile processes", :bpf do
 
   # Returns the memory of a process and its children in bytes.
   def memory_of(pid)
-    [pid, *Probescope::Host::Descendants.of(pid)].sum do |one|
+    [pid, *Probescope::Tracing::Descendants.of(pid)].sum do |one|
       File.read("/proc/#{one}/smaps_rollup")[/^Pss:\s+(\d+)/, 1].to_i << 10
     rescue SystemCallError
       0
@@ -50,7 +51,7 @@ RSpec.describe "Hostile processes", :bpf do
     found["warnings"].find { |text| text.include?("process #{pid}:") } || (:listed if rows.include?(pid))
   end
 
-  # Each command on that process must end with a reason and a next step, in both hosts.
+  # Each command on that process must end with a reason and a next step, in gem and wheel.
   def refused(pid, reason)
     [["hot", "-p", pid, "-d", 1], ["status", "-p", pid],
      ["calls", "-p", pid, "-p", host_target.pid, "-d", 1]].each do |words|
@@ -105,7 +106,7 @@ RSpec.describe "Hostile processes", :bpf do
     end
   end
 
-  it "have names that are not valid text: both hosts show them", :python do
+  it "have names that are not valid text: gem and wheel show them", :python do
     copy = File.join(hostile_folder, "odd\xff\e[31m")
     FileUtils.cp(Support::HostTarget.binary, copy)
     process = host_target("--rows", 2, binary: copy)
@@ -142,7 +143,7 @@ RSpec.describe "Hostile processes", :bpf do
       File.symlink(path, "#{path}.link")
       Dir.mkdir("#{path}.folder")
       File.symlink("/", "#{path}.folder/root")
-      opened = Probescope::Host::Opened
+      opened = Probescope::Tracing::Opened
       expect(opened.beneath(Process.pid, path).read).to eq("text")
       ["#{path}.link", "#{path}.folder/root#{path}", "/proc/self/exe"].each do |link|
         expect { opened.beneath(Process.pid, link) }.to raise_error(Errno::ELOOP)
@@ -174,7 +175,7 @@ RSpec.describe "Hostile processes", :bpf do
       pid = hanging(hostile.elf(symbol: 0x40000).ljust(0x40000, "\0") + hostile.info, 0x20000, "hang-left")
       honest = host_target
       nameless = IO.sysopen("/etc/hostname")
-      reader = Probescope::Host::Reader.new
+      reader = Probescope::Tracing::Reader.new
       place = reader.ask(:place, honest.pid)
       before = Process.clock_gettime(Process::CLOCK_MONOTONIC)
       found = Array.new(4) do
@@ -184,7 +185,7 @@ RSpec.describe "Hostile processes", :bpf do
       end
       late = "process #{pid}: it was not read within 1 s"
       expect(found.uniq).to eq([[honest.pid, late, honest.pid]])
-      expect { reader.ask(:row, pid) }.to raise_error(Probescope::Host::Refused, late)
+      expect { reader.ask(:row, pid) }.to raise_error(Probescope::Tracing::Refused, late)
       expect(Process.clock_gettime(Process::CLOCK_MONOTONIC) - before).to be < 4
       children = children_of(Process.pid).select { |one| File.read("/proc/#{one}/stat").match?(/\) D /) }
       expect(children.size).to eq(1)
@@ -193,9 +194,9 @@ RSpec.describe "Hostile processes", :bpf do
       end
       expect(open.grep_v(/\Aanon_inode/).sort.uniq)
         .to contain_exactly("/dev/null", "/proc/#{pid}/mem", /\Asocket/)
-      stub_const("Probescope::Host::Reader::MOST_LEFT", 1)
+      stub_const("Probescope::Tracing::Reader::MOST_LEFT", 1)
       expect { reader.ask(:row, honest.pid) }
-        .to raise_error(Probescope::Host::Refused, /other processes of its user are not read/)
+        .to raise_error(Probescope::Tracing::Refused, /other processes of its user are not read/)
       expect(reader.ask(:counters, place)).to be_an(Array)
     ensure
       IO.for_fd(nameless).close
@@ -228,8 +229,8 @@ RSpec.describe "Hostile processes", :bpf do
       program = File.join(hostile_folder, "program.bt")
       File.write(program, "usdt:$1:probescope:* { @ = count() }")
       library = "/proc/#{pid}/root#{hostile_folder}/mount/file"
-      bpftrace = Probescope::Host::Tracer.new(Probescope::Host::Order.of(keys: 8, pages: 8, arguments: []),
-                                              program, [], library)
+      order = Probescope::Tracing::Order.of(keys: 8, pages: 8, arguments: [])
+      bpftrace = Probescope::Tracing::BpftraceProcess.new(order, program, [], library)
       await("a bpftrace that waits for the file") do
         File.read("/proc/#{bpftrace.pid}/wchan").match?(/fuse|request_wait/)
       end
@@ -257,7 +258,7 @@ RSpec.describe "Hostile processes", :bpf do
         path = hostile_file(hostile.elf(sections: sections))
         File.truncate(path, 1 << 32)
         io = File.open(path, "rb")
-        elf = Probescope::Host::Elf.new(io)
+        elf = Probescope::Tracing::Elf.new(io)
         expect { [elf.symbol("probescope_info"), elf.probes] }.to raise_error(EOFError)
       ensure
         io&.close
@@ -287,12 +288,12 @@ RSpec.describe "Hostile processes", :bpf do
   # The search runs in a fiber whose stack has room for 60 calls.
   it "are a chain of two hundred: their descendants are found without a stack overflow" do
     process = mapper("--chain", 200)
-    source = "p Fiber.new { Probescope::Host::Descendants.of(#{process.pid}).size }.resume"
-    words = [RbConfig.ruby, "-I#{Support::ROOT}/lib", "-rprobescope/host/descendants", "-e", source]
+    source = "p Fiber.new { Probescope::Tracing::Descendants.of(#{process.pid}).size }.resume"
+    words = [RbConfig.ruby, "-I#{Support::ROOT}/lib", "-rprobescope/tracing/descendants", "-e", source]
     child = keep(Support::Child.new(*words, env: ENV.to_h.merge("RUBY_FIBER_VM_STACK_SIZE" => "32768")))
     child.wait
     expect([child.out, child.err]).to eq(["200\n", ""])
-    stub_const("Probescope::Host::Descendants::MOST", 100)
-    expect(Probescope::Host::Descendants.of(process.pid).size).to eq(100)
+    stub_const("Probescope::Tracing::Descendants::MOST", 100)
+    expect(Probescope::Tracing::Descendants.of(process.pid).size).to eq(100)
   end
 end

@@ -4,26 +4,26 @@
 # stdin. read.py does the same for the wheel.
 $LOAD_PATH.unshift(File.expand_path("../../lib", __dir__))
 require "json"
-require "probescope/host/elf"
-require "probescope/host/foreign"
-require "probescope/host/info"
-require "probescope/host/mappings"
+require "probescope/tracing/elf"
+require "probescope/tracing/foreign"
+require "probescope/tracing/info"
+require "probescope/tracing/mappings"
 require "probescope/message"
 require "probescope/otel/resource"
 
-# The same limits as in the child of Host::Reader.
+# The same limits as in the child of Tracing::Reader.
 Encoding.default_external = Encoding::BINARY
 Process.setrlimit(:AS, (File.read("/proc/self/statm").to_i * 4096) + (96 << 20))
 
 module Read
   SYMBOL = "probescope_info"
-  REFUSED = [EOFError, Probescope::Host::Refused, Probescope::Message::Malformed].freeze
+  REFUSED = [EOFError, Probescope::Tracing::Refused, Probescope::Message::Malformed].freeze
 
   module_function
 
   def elf(path)
     File.open(path, "rb") do |io|
-      elf = part { Probescope::Host::Elf.new(io) }
+      elf = part { Probescope::Tracing::Elf.new(io) }
       next elf if elf == "refused"
 
       {symbol: part { elf.symbol(SYMBOL) }, probes: part { elf.probes.map(&:to_a) },
@@ -33,14 +33,14 @@ module Read
 
   def maps(path)
     File.open(path, "rb") do |io|
-      Probescope::Host::Mappings.in_text(io, 1).map { |file| [file.path, file.range, file.start, *file.id] }
+      Probescope::Tracing::Mappings.in_text(io, 1).map { |file| [file.path, file.range, file.start, *file.id] }
     end
   end
 
   # The struct is at offset 64.
   def info(path)
     File.open(path, "rb") do |io|
-      info = Probescope::Host::Info.new(io, 64)
+      info = Probescope::Tracing::Info.new(io, 64)
       known = info.snapshot
       probes = known[:probes].transform_values { |probe| probe.except(:name) }
       {**known, probes: probes, flushed: info.flushes}
@@ -68,5 +68,5 @@ end
 $stdout.sync = true
 while (line = $stdin.gets)
   reader, path = line.chomp.split(" ", 2)
-  puts JSON.generate(Probescope::Host::Foreign.utf8(Read.part { Read.public_send(reader, path) }))
+  puts JSON.generate(Probescope::Tracing::Foreign.utf8(Read.part { Read.public_send(reader, path) }))
 end

@@ -6,7 +6,7 @@ require "probescope/message"
 
 # `rake fuzz:readers` does the same for ten minutes.
 RSpec.describe "The readers of foreign processes", :slow do
-  it "give equal results for each input in both hosts, in little time and memory" do
+  it "give equal results for each input in gem and wheel, in little time and memory" do
     fuzz = ReadersFuzz.new(1)
     fuzz.corpus
     expect(known = fuzz.inputs).to be > 25

@@ -3,8 +3,8 @@
 require "etc"
 require "spec_helper"
 require "hostile/files"
-require "probescope/host/links"
-require "probescope/host/target"
+require "probescope/tracing/links"
+require "probescope/tracing/probed_process"
 require "support/host_helpers"
 require "support/otlp_server"
 require "support/process_trees"
@@ -90,11 +90,11 @@ RSpec.describe "Trust in libraries", :bpf do
   end
 
   it "does not cover a group with another member" do
-    group = Probescope::Host::PrivateGroup
+    group = Probescope::Tracing::PrivateGroup
     user = Struct.new(:name, :gid).new("alice", 1000)
     allow(Etc).to receive(:getpwuid).and_return(user)
     File.write(passwd = hostile_file(""), "alice:x:1000:1000::/:/bin/sh\n")
-    stub_const("Probescope::Host::PrivateGroup::PASSWD", passwd)
+    stub_const("Probescope::Tracing::PrivateGroup::PASSWD", passwd)
     groups = {["alice", []] => 1000, ["alice", ["alice"]] => 1000, ["alice", %w[alice bob]] => nil,
               ["users", []] => nil}
     groups.each do |(name, members), gid|
@@ -110,18 +110,18 @@ RSpec.describe "Trust in libraries", :bpf do
   it "does not cover files in a user-space file system" do
     bytes = File.binread(Support::HostTarget.binary)
     pid = hanging(bytes, bytes.bytesize + 4096, "trust-fuse")
-    place = Probescope::Host::Reader.ask(:place, pid)
-    expect { Probescope::Host::Reader.ask(:library, place, {}, [0]) }
-      .to raise_error(Probescope::Host::Refused, /lies in a file system of FUSE/)
-    expect(Probescope::Host::Reader.ask(:library, place, {}, nil).last).to be_a(File)
+    place = Probescope::Tracing::Reader.ask(:place, pid)
+    expect { Probescope::Tracing::Reader.ask(:library, place, {}, [0]) }
+      .to raise_error(Probescope::Tracing::Refused, /lies in a file system of FUSE/)
+    expect(Probescope::Tracing::Reader.ask(:library, place, {}, nil).last).to be_a(File)
   end
 
   # If a process replaces its library with another file, bpftrace does not read that file.
   it "covers only the file that was checked" do
     process = host_target
-    target = Probescope::Host::Target.find(process.pid)
+    target = Probescope::Tracing::ProbedProcess.find(process.pid)
     _, file = target.library({}, [0])
-    links = Probescope::Host::Links.new(hostile_folder.tap { |path| File.chmod(0o700, path) })
+    links = Probescope::Tracing::Links.new(hostile_folder.tap { |path| File.chmod(0o700, path) })
     links.add(file)
     process.stop(:KILL)
     expect(File.stat(Dir[links.pattern].first).ino).to eq(File.stat(Support::HostTarget.binary).ino)

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require "spec_helper"
-require "probescope/host/path"
+require "probescope/tracing/path"
 require "support/otlp_server"
 
 # The bridge under sudo, with OpenTelemetry's gems installed for the user who called sudo.
@@ -28,7 +28,7 @@ RSpec.describe "The gems of probescope otel", :bpf do
 
   # The user daemon gets a home with these gems, and sudo's rules allow everybody everything.
   around do |example|
-    next skip("needs root and sudo") unless Process.uid.zero? && Probescope::Host::Path.find("sudo")
+    next skip("needs root and sudo") unless Process.uid.zero? && Probescope::Tracing::Path.find("sudo")
 
     Dir.mktmpdir(nil, "/var/lib") do |folder|
       File.chmod(0o755, folder)

@@ -2,7 +2,7 @@
 
 require "etc"
 require "spec_helper"
-require "probescope/host/path"
+require "probescope/tracing/path"
 require "support/otlp_server"
 require "support/process_trees"
 
@@ -57,7 +57,7 @@ RSpec.describe "The privilege of probescope otel", :bpf do
   it "comes from sudo, and the error has the command" do
     message = refused(*user)
     expect(message).to match(/\Aprobescope: tracing needs root/)
-    skip "no sudo here" unless Probescope::Host::Path.find("sudo")
+    skip "no sudo here" unless Probescope::Tracing::Path.find("sudo")
     expect(message[/^  try: (.*)$/, 1])
       .to start_with("sudo -E env \"PATH=$PATH\" probescope otel -p #{process.pid} --slow 1ms")
 

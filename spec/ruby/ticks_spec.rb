@@ -2,7 +2,7 @@
 
 require_relative "../spec_helper"
 require_relative "support/tracing"
-require_relative "../../lib/probescope/host/ticked_time"
+require_relative "../../lib/probescope/tracing/ticked_time"
 
 # A timer on each thread's CPU clock sends a signal, and its handler reads the stack. The
 # application does not notice the signal.
@@ -27,7 +27,7 @@ RSpec.describe "samples at the tick", :bpf do
       def spin(n = 20_000) = (i = 0; i += 1 while i < n)
       TEXT = "x" * 1_000_000
       # The CPU time of this process by the kernel's ticks.
-      TICKED = (~0 << 3) | #{Probescope::Host::TickedTime::TICKED}
+      TICKED = (~0 << 3) | #{Probescope::Tracing::TickedTime::TICKED}
     RUBY
   end
 

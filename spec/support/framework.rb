@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require "net/http"
-require "probescope/host/descendants"
+require "probescope/tracing/descendants"
 
 module Support
   # Runs an application of spec/frameworks as in production: a server with two workers. bin/setup
@@ -58,7 +58,7 @@ module Support
     # Returns the processes that report requests, without a master that has also loaded the
     # application.
     def workers
-      Probescope::Host::Descendants.of(pid).select do |pid|
+      Probescope::Tracing::Descendants.of(pid).select do |pid|
         info(pid)&.then { |info| info.flags.include?(:requests) }
       end
     end

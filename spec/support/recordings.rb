@@ -68,7 +68,7 @@ module Support
 
     def path(version, program) = File.join(FOLDER, version, "#{program}.jsonl")
 
-    # Returns [[head, [answer, ...]], ...] of a file, with the answers of Host::Client#trace.
+    # Returns [[head, [answer, ...]], ...] of a file, with the answers of Tracing::Client#trace.
     def read(version, program)
       path = path(version, program)
       raise "#{path} is missing: rake fixtures:record PROGRAM=#{program} ALL=1" unless File.exist?(path)

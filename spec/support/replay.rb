@@ -6,7 +6,7 @@ require "support/recordings"
 require "probescope/cli"
 
 module Support
-  # Runs a command of either host on recorded output of bpftrace, without BPF. Returns its output as
+  # Runs a command of gem or wheel on recorded output of bpftrace, without BPF. Returns its output as
   # text.
   module Replay
     # What differs between two recordings of the same work.
@@ -41,7 +41,7 @@ module Support
       command.send(:prepare)
       answers.each { |answer| command.send(:told, answer) }
       command.send(:report, command.send(:result))
-    rescue Probescope::Host::Error => e
+    rescue Probescope::Tracing::Error => e
       Probescope::CLI.complain(e)
     end
 
@@ -52,14 +52,14 @@ module Support
       output = lines.join("\n").force_encoding(Encoding::ISO_8859_1).encode(Encoding::UTF_8)
       python.puts(JSON.generate({program: program, pid: pid, json: argv.include?("--json"),
                                  known: known(answers), output: output}))
-      out, err = JSON.parse(python.gets || raise("the wheel's host ended on #{program}"))
+      out, err = JSON.parse(python.gets || raise("the wheel's command ended on #{program}"))
       objects = argv.include?("--json") ? out.lines.map { |line| JSON.parse(line) } : []
       out = "#{JSON.pretty_generate(objects.first)}\n" if objects.one?
       Told.new(section(["python -m probescope trace #{program} -p #{pid}", *argv].join(" "), out, err),
                objects)
     end
 
-    # The process's own state at the end, as the wheel's host reads it from the process.
+    # The process's own state at the end, as the wheel's command reads it from the process.
     def known(answers)
       target = answers.find { |answer| answer[:is] == "ended" }[:targets].first
       served = target[:serves].to_h { |name| [name.to_s, {state: "off"}] }

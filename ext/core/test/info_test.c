@@ -27,7 +27,7 @@ static void says_what_it_is(void)
     CHECK_EQUAL(info->sequence % 2, 0);
 }
 
-/* Fields are only ever appended: older and newer hosts read the struct by these offsets. */
+/* Fields are only ever appended: older and newer commands read the struct by these offsets. */
 static void keeps_its_layout(void)
 {
     CHECK_EQUAL(offsetof(struct ps_info, size), 8);
@@ -181,7 +181,7 @@ static void leaves_its_cpu_to_the_one_that_writes(void)
     CHECK_EQUAL(probescope_info.sequence % 2, 0);
 }
 
-/* ---- Two threads write, a host reads ---- */
+/* ---- Two threads write, a command reads ---- */
 
 enum { WRITES = 20000 };
 static bool written;
@@ -196,8 +196,8 @@ static void *write_notes(void *letter)
 }
 
 /*
- * Reads as a host does. To ThreadSanitizer the read comes from outside the program. Returns false
- * in the middle of a write.
+ * Reads as a command does. To ThreadSanitizer the read comes from outside the program. Returns
+ * false in the middle of a write.
  */
 __attribute__((noinline, no_sanitize("thread"))) static bool read_note(char *to)
 {

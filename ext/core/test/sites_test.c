@@ -68,7 +68,7 @@ static void puts_a_question_mark_for_each_bad_byte(void)
         {"\xff\xfe", 2, "??"},
         {"a\0b", 3, "a?b"},
         {"\0", 1, "?"},
-        {"new\nline \x1b[31m", 14, "new\nline \x1b[31m"}, /* valid: the host escapes it */
+        {"new\nline \x1b[31m", 14, "new\nline \x1b[31m"}, /* valid: the command escapes it */
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char to[64];

@@ -166,7 +166,7 @@ static void asks_to_switch_until_it_is_done(void)
     begin_again();
 }
 
-/* Reads as a host does, from outside the program. */
+/* Reads as a command does, from outside the program. */
 __attribute__((noinline, no_sanitize("thread"))) static uint32_t shown_semaphore(enum ps_probe probe)
 {
     return probescope_info.probes[probe].enabled;

@@ -25,7 +25,7 @@ module Probescope
       MIN = "all allocations"
       BY_REQUEST = true
 
-      class Report < Host::Report
+      class Report < Tracing::Report
         def rows
           found = result.rows.map do |row|
             {**request(row), **named(row, :class), count: row.number("allocated"), bytes: row.number("bytes")}
@@ -39,8 +39,8 @@ module Probescope
         # Printed for CPython's reference tracer only. With the allocator hook the probe is not
         # "on", and its reason says so.
         def below(_shown)
-          traced = result.targets.any? do |target|
-            target[:runtime] == "python" && target.dig(:probes, :object__stats, :state) == "on"
+          traced = result.members.any? do |member|
+            member[:runtime] == "python" && member.dig(:probes, :object__stats, :state) == "on"
           end
           return unless traced
 

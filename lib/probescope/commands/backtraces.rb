@@ -28,7 +28,7 @@ module Probescope
       TEXT
       MIN = "the process's CPU time"
 
-      class Report < Host::Report
+      class Report < Tracing::Report
         def rows = sorted(result.rows.map { |row| asker(row) }, :total_ns, :count)
 
         def share(row) = row[:cpu_share]

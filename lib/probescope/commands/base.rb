@@ -2,16 +2,13 @@
 
 require "optparse"
 require_relative "../cli"
+require_relative "../tracing/program"
 
 module Probescope
   module Commands
     # Parses the command line of a command. A command defines USAGE, ABOUT and EXAMPLES, adds its
     # options in #options, and does its work in #call, which returns the exit status.
     class Base
-      # Help text of --trust, in commands that trace several processes.
-      TRUST = "also trace processes whose library belongs to another user than root and " \
-              "this one; bpftrace reads it as root"
-
       # argv: the arguments after the command's name.
       def run(argv)
         @help = false
@@ -68,6 +65,14 @@ module Probescope
         raise CLI::Usage.new("#{text.inspect} is no time", example) unless number
 
         (number.to_f * TIME_UNITS.fetch(unit)).round
+      end
+
+      # A time in ns, for which there must be a probe. next_step: for a time below all probes.
+      def slow(text, option, next_step)
+        time = duration(text, "#{option} 10ms")
+        return time if Tracing::Program.threshold(time)
+
+        raise CLI::Usage.new("no probe fires for calls under 1ms", next_step)
       end
 
       # Returns [1, 2] for "1,2".

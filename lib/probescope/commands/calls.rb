@@ -26,7 +26,7 @@ module Probescope
       TEXT
       MIN = "the SELF time of all rows"
 
-      class Report < Host::Report
+      class Report < Tracing::Report
         ENDED = "(until TIME): not counted since then, for PROBESCOPE_MAX_OVERHEAD in the process; " \
                 "what it takes since is its callers' SELF"
 
@@ -38,7 +38,7 @@ module Probescope
 
         def share(row) = row[:share]
 
-        def nothing = "#{super} #{Tracing::ALL_HINT}"
+        def nothing = "#{super} #{Measuring::ALL_HINT}"
 
         def below(shown) = (ENDED if shown.rows.any? { |row| row[:counted_until] })
 
@@ -50,7 +50,7 @@ module Probescope
           # The function was taken out before this trace began, so that none of its figures are
           # known.
           times.transform_values! { nil } if ended && times[:calls].zero?
-          {**named(row, :function), **times, counted_until: Host::Clock.iso(ended)}
+          {**named(row, :function), **times, counted_until: Tracing::Clock.iso(ended)}
         end
 
         def figures(row)

@@ -1,12 +1,12 @@
 # frozen_string_literal: true
 
 require_relative "base"
-require_relative "../host/bpftrace"
-require_relative "../host/client"
-require_relative "../host/complaint"
-require_relative "../host/kernel"
-require_relative "../host/privilege"
-require_relative "../host/tool"
+require_relative "../tracing/bpftrace"
+require_relative "../tracing/client"
+require_relative "../tracing/complaint"
+require_relative "../tracing/kernel"
+require_relative "../tracing/privilege"
+require_relative "../tracing/tool"
 
 module Probescope
   module Commands
@@ -43,23 +43,23 @@ module Probescope
       end
 
       def machine
-        kernel = Host::Kernel.new
+        kernel = Tracing::Kernel.new
         %i[version uprobes tracefs btf].each { |what| check { kernel.public_send(what) } }
         check do
-          @bpftrace = Host::Bpftrace.find
+          @bpftrace = Tracing::Bpftrace.find
           "bpftrace #{@bpftrace} (#{@bpftrace.path})"
         end
         check(:note) do
-          Host::Tool.find("setpriv") or
-            raise Host::Error.new("no setpriv: a helper that is killed with -9 leaves bpftrace behind",
-                                  "install util-linux")
+          Tracing::Tool.find("setpriv") or
+            raise Tracing::Error.new("no setpriv: a helper that is killed with -9 leaves bpftrace behind",
+                                     "install util-linux")
           "setpriv: bpftrace ends with the command, also when that is killed"
         end
         check do
-          prefix = Host::Privilege.new.prefix(@bpftrace)
-          complaint = Host::Client.open(@prefix = prefix, &:try)
+          prefix = Tracing::Privilege.new.prefix(@bpftrace)
+          complaint = Tracing::Client.open(@prefix = prefix, &:try)
           if complaint
-            raise Host::Complaint.error(complaint, "does not run a program", "probescope doctor, as root")
+            raise Tracing::Complaint.error(complaint, "does not run a program", "probescope doctor, as root")
           end
 
           "the privilege to trace#{", through sudo" if prefix.any?}: bpftrace has run a program"
@@ -69,29 +69,29 @@ module Probescope
       # The native library for the Ruby that runs this command. A traced process loads its own. The
       # system package contains none.
       def library
-        check(@pid || Host::Client.packaged? ? :note : :bad) do
+        check(@pid || Tracing::Client.packaged? ? :note : :bad) do
           require "probescope"
           reason = Probescope.unavailable_reason
           if reason
-            raise Host::Error.new("this Ruby (#{RUBY_VERSION}) cannot be traced: #{reason}", reinstall)
+            raise Tracing::Error.new("this Ruby (#{RUBY_VERSION}) cannot be traced: #{reason}", reinstall)
           end
 
           "the native library for this Ruby (#{RUBY_VERSION})"
         end
-        check(:note) { providers } if Probescope.unavailable_reason.nil?
+        check(:note) { run_time_probes } if Probescope.unavailable_reason.nil?
       end
 
-      def providers
+      def run_time_probes
         library = Native::PROVIDERS == "own" ? "its own library" : Native::PROVIDERS
         text = "run-time probes (Probescope::Provider) by #{library}"
         return text if Native::MOST_ARGUMENTS > 6
 
-        raise Host::Error.new("#{text}: no semaphores, six arguments at most",
-                              "a gem that is installed without --with-stapsdt-dir has its own")
+        raise Tracing::Error.new("#{text}: no semaphores, six arguments at most",
+                                 "a gem that is installed without --with-stapsdt-dir has its own")
       end
 
       def reinstall
-        if Host::Client.packaged?
+        if Tracing::Client.packaged?
           return "the gem goes into the application: docs/how-to/load-it-into-an-application.md"
         end
 
@@ -105,30 +105,30 @@ module Probescope
 
       def process
         check do
-          @target = Host::Client.open(@prefix || []) { |client| client.inspect_process(@pid) }
-          "process #{@pid}: #{@target[:runtime]} #{@target[:version]}, probescope #{@target[:library]}, " \
-            "ABI #{@target[:abi]}"
+          @process = Tracing::Client.open(@prefix || []) { |client| client.inspect_process(@pid) }
+          "process #{@pid}: #{@process[:runtime]} #{@process[:version]}, probescope #{@process[:library]}, " \
+            "ABI #{@process[:abi]}"
         end
-        return unless @target
+        return unless @process
 
         check { watcher }
         check(:note) { on_disk }
         check(:note) { memory }
-        @target[:probes].each { |name, probe| check(:note) { served(name, probe) } }
-        check(:note) { trace_hook } if @target[:runtime] == "python"
-        note = @target[:note]
-        check(:note) { raise Host::Error.new(note, nil) } unless note.empty?
+        @process[:probes].each { |name, probe| check(:note) { served(name, probe) } }
+        check(:note) { trace_hook } if @process[:runtime] == "python"
+        note = @process[:note]
+        check(:note) { raise Tracing::Error.new(note, nil) } unless note.empty?
       end
 
       def watcher
-        return "its watcher looks for tracers" if @target[:flags].include?("watcher")
+        return "its watcher looks for tracers" if @process[:flags].include?("watcher")
 
-        raise Host::Error.new("nobody looks for tracers in process #{@pid}: its watcher does not run",
-                              install)
+        raise Tracing::Error.new("nobody looks for tracers in process #{@pid}: its watcher does not run",
+                                 install)
       end
 
       def install
-        if @target[:runtime] == "python"
+        if @process[:runtime] == "python"
           return "call probescope.install() there, or restart it with PROBESCOPE=1"
         end
 
@@ -136,19 +136,19 @@ module Probescope
       end
 
       def on_disk
-        return "its library is on disk (#{@target[:path]})" unless @target[:deleted]
+        return "its library is on disk (#{@process[:path]})" unless @process[:deleted]
 
-        raise Host::Error.new("its library was replaced or deleted on disk (#{@target[:path]}): " \
+        raise Tracing::Error.new("its library was replaced or deleted on disk (#{@process[:path]}): " \
                               "bpftrace -p cannot attach to it, the commands can", nil)
       end
 
       def memory
-        used, limit, dropped = @target.values_at(:memory_used, :memory_limit, :rows_dropped)
+        used, limit, dropped = @process.values_at(:memory_used, :memory_limit, :rows_dropped)
         text = "#{used >> 10} of #{limit >> 10} KiB for names and rows used"
         return text if dropped.zero?
 
-        raise Host::Error.new("#{text}; #{dropped} events had no row of their own",
-                              "give it more: PROBESCOPE_MEMORY=64M")
+        raise Tracing::Error.new("#{text}; #{dropped} events had no row of their own",
+                                 "give it more: PROBESCOPE_MEMORY=64M")
       end
 
       # A probe that is off or on gets no line, unless it had a reason when a tracer last attached.
@@ -158,23 +158,23 @@ module Probescope
 
         state = "off, and was refused or degraded when it was last listened to" if state == "off"
         step = "end one of these tools there, and attach anew" if reason.include?(TOOL_IDS_TAKEN)
-        raise Host::Error.new("#{name} is #{state}#{": #{reason}" unless reason.empty?}", step)
+        raise Tracing::Error.new("#{name} is #{state}#{": #{reason}" unless reason.empty?}", step)
       end
 
       def trace_hook
-        return if @target[:version].split(".")[1].to_i >= 12
+        return if @process[:version].split(".")[1].to_i >= 12
 
-        raise Host::Error.new("line, exception__raise, exception__rescue: before Python 3.12 only with " \
+        raise Tracing::Error.new("line, exception__raise, exception__rescue: before Python 3.12 only with " \
                               "PROBESCOPE_FORCE=1 in its environment: they need the trace hook, with which " \
                               "a call takes 6.4 times as long while somebody listens",
-                              nil)
+                                 nil)
       end
 
       # Runs one check. severity: the state of a failed check, :bad or :note.
       def check(severity = :bad)
         text = yield
         @checks << {state: :good, text: text, next_step: nil} if text
-      rescue Host::Error => e
+      rescue Tracing::Error => e
         @checks << {state: severity, text: e.message, next_step: e.next_step}
       end
 
@@ -182,12 +182,12 @@ module Probescope
         @checks.each do |check|
           line = "#{MARKS.fetch(check[:state])}  #{check[:text]}"
           line += " -> #{check[:next_step]}" if check[:next_step]
-          puts Host::Text.clean(line)
+          puts Tracing::Text.clean(line)
         end
       end
 
       def print_json
-        puts Host::Text.answer(name, {pids: [@pid].compact, rows: @checks, warnings: []})
+        puts Tracing::Text.answer(name, {pids: [@pid].compact, rows: @checks, warnings: []})
       end
     end
   end

@@ -33,7 +33,7 @@ module Probescope
       MIN = "the process's CPU time"
       BY_REQUEST = true
 
-      class Report < Host::Report
+      class Report < Tracing::Report
         # The minor version in a Python version such as "3.13.0".
         MINOR = /\A3\.(\d+)/
 
@@ -52,8 +52,8 @@ module Probescope
 
         # The minor version of each process that runs Python.
         def pythons
-          @pythons ||= result.targets.select { |target| target[:runtime] == "python" }
-                             .map { |target| target[:version][MINOR, 1].to_i }
+          @pythons ||= result.members.select { |member| member[:runtime] == "python" }
+                             .map { |member| member[:version][MINOR, 1].to_i }
         end
 
         def unhandled? = pythons.max&.>=(12)

@@ -1,10 +1,10 @@
 # frozen_string_literal: true
 
 require_relative "stream"
-require_relative "../host/call_tree"
-require_relative "../host/clock"
-require_relative "../host/nearest"
-require_relative "../host/numbered"
+require_relative "../tracing/call_tree"
+require_relative "../tracing/clock"
+require_relative "../tracing/nearest"
+require_relative "../tracing/numbered"
 
 module Probescope
   module Commands
@@ -32,11 +32,8 @@ module Probescope
         probescope flow -p 4711 --workers                           the busiest thread of all workers
         probescope flow -p 4711 --json | jq 'select(.outcome == "raised")'
       TEXT
-      HEADING = "#{"ELAPSED".rjust(9)}#{"SELF".rjust(10)}  CALL".freeze
       # Events that are kept until the thread is chosen.
       CHOICE = 50_000
-      # Deeper calls are indented like calls of this depth.
-      DEEPEST = 60
       # Names are cut to this length.
       NAME_BYTES = 63
       # After so many seconds without a call of --function, a note is printed.
@@ -54,7 +51,7 @@ module Probescope
         @min_ns = 0
         @shown = 0
         @seconds_passed = 0
-        @processes = Hash.new { |hash, pid| hash[pid] = Host::Numbered.new }
+        @processes = Hash.new { |hash, pid| hash[pid] = Tracing::Numbered.new }
         @seen = Hash.new(0) # [pid, thread] => calls; used until the thread is chosen
         @begun = {} # process => end of the time without events, on bpftrace's clock
         @span = nil # the seconds of the process that is shown, added up
@@ -80,8 +77,8 @@ module Probescope
       def program_arguments = @function ? [@function] : []
 
       def prepare
-        @clock = Host::Clock.new
-        @tree = Host::CallTree.new(@min_ns) { |call| print_call(call) }
+        @clock = Tracing::Clock.new
+        @tree = Tracing::CallTree.new(@min_ns) { |call| print_call(call) }
       end
 
       # Formats: "> number pid thread context depth line \t function \t file", "< ... depth elapsed
@@ -183,7 +180,7 @@ module Probescope
         @tree.forget
         return out(json({event: "lost", count: number})) if @json
 
-        out("... #{Host::Figure.count(number)} events were lost")
+        out("... #{Tracing::Figure.count(number)} events were lost")
       end
 
       def print_call(call)
@@ -193,16 +190,7 @@ module Probescope
           out("-- another fiber or greenlet (context #{call[:context_id]})")
         end
         @context = call[:context_id]
-        out(line(call))
-      end
-
-      def line(call)
-        times = [call[:elapsed_ns], call[:self_ns]].map { |time| time ? Host::Figure.time(time) : "" }
-        name = "#{"= " if call[:event] == "leave"}#{Host::Text.clean(call[:function])}"
-        place = "  #{Host::Text.clean(call[:file])}:#{call[:line]}" if call[:event] != "leave" && call[:file]
-        outcome = "  #{call[:outcome]}" unless [nil, "returned"].include?(call[:outcome])
-        indent = "  " * [call[:depth], DEEPEST].min
-        "#{times[0].rjust(9)}#{times[1].rjust(10)}  #{indent}#{name}#{outcome}#{place}"
+        out(renderer.text(call))
       end
 
       def out(text)
@@ -216,19 +204,19 @@ module Probescope
 
       def title
         show("flow of process #{@pid}, thread #{@thread}")
-        show(HEADING)
+        show(renderer.heading)
       end
 
-      def finish(trace)
+      def finish(result)
         @processes.each { |pid, events| events.rest { |event| take(pid, event) } if @pid.nil? || pid == @pid }
         choose unless @pid
-        tell_nothing(trace) if @shown.zero? && !@closed
+        tell_nothing(result) if @shown.zero? && !@closed
         tell_interval
       end
 
-      def tell_nothing(trace)
-        raise uncalled(trace) if @function && @seen.empty?
-        raise other_threads(trace) if @thread && @pid.nil? && @seen.any?
+      def tell_nothing(result)
+        raise uncalled(result) if @function && @seen.empty?
+        raise other_threads(result) if @thread && @pid.nil? && @seen.any?
 
         took = " took so long" if @min_ns.positive?
         show "  no call of the application#{took} #{ALL_HINT}" unless @json
@@ -245,12 +233,12 @@ module Probescope
 
       def span_text
         if @span.from == @span.to
-          return "from #{Host::Clock.of_day(@clock.time(@span.to))} until the last line"
+          return "from #{Tracing::Clock.of_day(@clock.time(@span.to))} until the last line"
         end
 
         shares = [[@span.cpu_ns, @span.wall_ns], [@span.looking_ns, @span.cpu_ns]]
-        cpu, looking = shares.map { |one| Host::Figure.share(Host::Figure.ratio(*one)) }
-        "#{Host::TableRenderer.span(@clock.time(@span.from), @clock.time(@span.to))}: " \
+        cpu, looking = shares.map { |one| Tracing::Figure.share(Tracing::Figure.ratio(*one)) }
+        "#{Tracing::TableRenderer.span(@clock.time(@span.from), @clock.time(@span.to))}: " \
           "#{cpu} CPU, #{looking} of it for looking" \
           "#{"; the last lines came after that" if @uncovered}"
       end
@@ -261,22 +249,22 @@ module Probescope
               **interval_of(from, to, *second.values_at(2..))})
       end
 
-      def uncalled(trace)
-        called = trace.values("other").uniq
+      def uncalled(result)
+        called = result.values("other").uniq
         near = if called.empty?
                  "no function was"
                else
-                 "the nearest of those that were: #{Host::Nearest.names(@function, called).join(", ")}"
+                 "the nearest of those that were: #{Tracing::Nearest.names(@function, called).join(", ")}"
                end
-        Host::Error.new("#{@function.inspect} was not called in that time; #{near}",
-                        "probescope calls -p #{trace.pids.first}")
+        Tracing::Error.new("#{@function.inspect} was not called in that time; #{near}",
+                           "probescope calls -p #{result.pids.first}")
       end
 
-      def other_threads(trace)
+      def other_threads(result)
         busiest = @seen.max_by(3, &:last).map { |(_, thread), _| thread }
-        Host::Error.new("thread #{@thread} called nothing in that time; " \
+        Tracing::Error.new("thread #{@thread} called nothing in that time; " \
                         "those that did: #{busiest.join(", ")}",
-                        "top -H -p #{trace.pids.first}")
+                           "top -H -p #{result.pids.first}")
       end
     end
   end

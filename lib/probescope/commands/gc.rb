@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "table"
-require_relative "../host/histogram"
+require_relative "../tracing/histogram"
 
 module Probescope
   module Commands
@@ -25,7 +25,7 @@ module Probescope
       TEXT
       MIN = "the time of all collections"
 
-      class Report < Host::Report
+      class Report < Tracing::Report
         # Prefix of Python's kinds. Python counts freed objects, Ruby counts live ones.
         GENERATION = "generation "
 
@@ -40,8 +40,8 @@ module Probescope
         def share(row) = row[:share]
 
         def below(shown)
-          pauses = Host::Histogram.merge(shown.rows.map { |row| row[:histogram] })
-          Host::Histogram.render("PAUSE", pauses) { |ns| Host::Figure.time(ns) }
+          pauses = Tracing::Histogram.merge(shown.rows.map { |row| row[:histogram] })
+          Tracing::Histogram.render("PAUSE", pauses) { |ns| Tracing::Figure.time(ns) }
         end
 
         private
@@ -54,7 +54,7 @@ module Probescope
           objects.reverse! if kind.to_s.start_with?(GENERATION)
           {kind: kind, count: count, total_ns: total, mean_ns: ratio(total, count)&.round,
            max_ns: row.number("max_ns"), live_objects: objects.first, freed_objects: objects.last,
-           histogram: Host::Histogram.buckets(row.values("pause_ns"))}
+           histogram: Tracing::Histogram.buckets(row.values("pause_ns"))}
         end
       end
     end

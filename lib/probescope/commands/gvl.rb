@@ -23,7 +23,7 @@ module Probescope
       TEXT
       MIN = "the wall time"
 
-      class Report < Host::Report
+      class Report < Tracing::Report
         def rows = sorted(result.rows_apart.map { |row| waits(row) }, :total_ns, :waits)
 
         def share(row) = row[:wall_share]

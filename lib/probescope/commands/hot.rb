@@ -29,9 +29,9 @@ module Probescope
       MIN = "the on-CPU time (TOTAL)"
       BY_REQUEST = true
 
-      class Report < Host::Report
+      class Report < Tracing::Report
         def rows
-          names = result.values("builtin").to_h.transform_keys { |number| Host::Trace.number(number) }
+          names = result.values("builtin").to_h.transform_keys { |number| Tracing::Result.number(number) }
           parts = result.parts("in_builtin_ns")
           found = result.rows.map do |row|
             times = {self: row.number("self_ns"), total: row.number("total_ns"), looks: row.number("samples")}

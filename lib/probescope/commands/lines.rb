@@ -24,7 +24,7 @@ module Probescope
       TEXT
       MIN = "the on-CPU time"
 
-      class Report < Host::Report
+      class Report < Tracing::Report
         def rows
           found = result.rows.map do |row|
             {**named(row, :function), self: row.number("self_ns"), looks: row.number("samples")}

@@ -2,11 +2,12 @@
 
 require "shellwords"
 require_relative "base"
-require_relative "../host/bpftrace"
-require_relative "../host/kernel"
-require_relative "../host/order"
-require_relative "../host/privilege"
-require_relative "../host/tracing"
+require_relative "process_options"
+require_relative "../tracing/bpftrace"
+require_relative "../tracing/kernel"
+require_relative "../tracing/order"
+require_relative "../tracing/privilege"
+require_relative "../tracing/program"
 require_relative "../otel/endpoints"
 require_relative "../otel/installed_gems"
 require_relative "../otel/nobody"
@@ -19,6 +20,8 @@ module Probescope
   module Commands
     # The bridge to OpenTelemetry.
     class Otel < Base
+      include ProcessOptions
+
       EXCEPTIONS = %w[costly all none].freeze
       KEYS = 16_384
       PAGES = 256
@@ -49,8 +52,7 @@ module Probescope
 
       def initialize
         super
-        @pids = []
-        @slow = 10_000_000
+        @slow = Tracing::Program::SLOW
         @exceptions = "costly"
       end
 
@@ -62,16 +64,9 @@ module Probescope
       private
 
       def options(parser)
-        parser.on("-p", "--pid PID", "a process; several: -p 1,2 or -p 1 -p 2") do |text|
-          @pids |= process_ids(text)
-        end
-        parser.on("--workers", "its children too, also those that it forks later") { @workers = true }
-        parser.on("--comm NAME", "the processes of that name, also later ones") do |text|
-          @comm = some(text, "--comm puma")
-        end
-        parser.on("--trust", TRUST) { @trust = true }
+        process_options(parser, comm: "the processes of that name, also later ones")
         parser.on("--slow TIME", "the shortest call to send, 10ms by default, 1ms at least") do |text|
-          @slow = slow(text)
+          @slow = slow(text, "--slow", "--slow 1ms")
         end
         parser.on("--exceptions WHICH",
                   "costly: those from the lines that make up 90 % of the backtraces' cost (default); " \
@@ -148,36 +143,15 @@ module Probescope
         nil
       end
 
-      def slow(text)
-        time = duration(text, "--slow 10ms")
-        unless Probescope::Otel::Program.threshold(time)
-          raise CLI::Usage.new("no probe fires for calls under 1ms", "--slow 1ms")
-        end
-
-        time
-      end
-
       def call
-        if @pids.empty? && !@comm
-          raise CLI::Usage.new("which process? -p PID or --comm NAME is missing", "probescope ps")
-        end
-
+        some(@comm, "--comm puma") if @comm
+        check_chosen("-p PID or --comm NAME")
         check_environment
         @gems = Probescope::Otel::InstalledGems.find
-        Host::Kernel.new.check
-        bpftrace = Host::Bpftrace.find
-        Host::Privilege.new.check(bpftrace, "probescope otel #{Shellwords.join(@argv)}")
-        check_numbers(bpftrace)
-        @pids.each { |pid| check_process(pid) }
+        Tracing::Kernel.new.check
+        bpftrace = Tracing::Bpftrace.find
+        Tracing::Privilege.new.check(bpftrace, "probescope otel #{Shellwords.join(@argv)}")
         supervise(bpftrace.numbers == :thread ? "tid" : "pid")
-      end
-
-      # With --workers, the server process itself may be untraceable while its workers are
-      # traceable.
-      def check_process(pid)
-        Host::Target.find(pid)
-      rescue Host::Refused => e
-        raise unless @workers && e.kind == :not_loaded
       end
 
       def check_environment
@@ -186,24 +160,13 @@ module Probescope
         Probescope::Otel::Transport.metric_interval
       end
 
-      # Each row carries the number that bpftrace has for its process.
-      def check_numbers(bpftrace)
-        return unless bpftrace.numbers == :outer
-
-        raise Host::Error.new("bpftrace #{bpftrace} counts processes by their numbers " \
-                              "outside of this PID namespace",
-                              "run the bridge on the host, or in a container with --pid=host (hostPID), " \
-                              "or use bpftrace 0.23 or later")
-      end
-
       # number: bpftrace's builtin for the number of a process, "pid" or "tid".
       def supervise(number)
         program = Probescope::Otel::Program.new(slow: @slow, exceptions: @exceptions != "none",
                                                 metrics: @metrics, messages: @messages, number: number)
-        order = Host::Order.of(pids: @pids, comm: @comm, workers: @workers, trust: @trust, keys: KEYS,
-                               pages: PAGES, strings: STRINGS)
-        supervisor = Probescope::Otel::Supervisor.new(order, program.text, program.probes,
-                                                      method(:start_exporter), method(:say))
+        order = Tracing::Order.of(**chosen, keys: KEYS, pages: PAGES, strings: STRINGS)
+        supervisor = Probescope::Otel::Supervisor.new(order, program, method(:start_exporter), method(:say))
+        supervisor.check
         %w[INT TERM].each { |name| trap(name) { supervisor.stop } }
         trap("HUP", "IGNORE")
         supervisor.run
@@ -240,7 +203,7 @@ module Probescope
          attributes: own.reject { |name, _| name == "service.name" }}
       end
 
-      def say(text) = warn("probescope otel: #{Host::Text.clean(text)}")
+      def say(text) = warn("probescope otel: #{Tracing::Text.clean(text)}")
     end
   end
 end

@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 require_relative "base"
-require_relative "../host/client"
-require_relative "../host/privilege"
+require_relative "../tracing/client"
+require_relative "../tracing/privilege"
 
 module Probescope
   module Commands
@@ -24,8 +24,6 @@ module Probescope
       TEXT
       # The most set-aside processes that are named in warnings.
       SET_ASIDE = 20
-      HEADINGS = %w[PID NAME RUNTIME VERSION ABI LIBRARY ENABLED].freeze
-      RIGHT = %w[PID ABI].freeze
 
       private
 
@@ -34,20 +32,20 @@ module Probescope
       end
 
       def call
-        targets, unreadable, set_aside = list
+        rows, unreadable, set_aside = list
         unseen = "#{unreadable} processes of other users were not looked at; root sees them"
         @warnings = unreadable.positive? ? [unseen] : []
-        @warnings += newer(targets)
+        @warnings += newer(rows)
         @warnings += set_aside.first(SET_ASIDE)
         @warnings << "#{set_aside.size - SET_ASIDE} more were set aside" if set_aside.size > SET_ASIDE
-        @json ? print_json(targets) : print_table(targets)
-        @warnings.each { |text| warn "probescope: #{Host::Text.clean(text)}" }
+        @json ? print_json(rows) : print_table(rows)
+        @warnings.each { |text| warn "probescope: #{Tracing::Text.clean(text)}" }
         0
       end
 
       # This command can list processes with a newer library, but not show what that library adds.
-      def newer(targets)
-        later = targets.group_by { |row| row[:library] }.select do |version, _|
+      def newer(rows)
+        later = rows.group_by { |row| row[:library] }.select do |version, _|
           Gem::Version.correct?(version) && Gem::Version.new(version) > Gem::Version.new(VERSION)
         end
         later.map do |version, rows|
@@ -59,28 +57,23 @@ module Probescope
 
       # Without privilege, lists the processes that this user may read.
       def list
-        targets, _, set_aside = Host::Client.open(Host::Privilege.new.prefix, &:list)
-        [targets, 0, set_aside]
-      rescue Host::Error
-        Host::Client.open([], &:list)
+        rows, _, set_aside = Tracing::Client.open(Tracing::Privilege.new.prefix, &:list)
+        [rows, 0, set_aside]
+      rescue Tracing::Error
+        Tracing::Client.open([], &:list)
       end
 
       def print_json(rows)
-        puts Host::Text.answer(name, {pids: rows.map { |row| row[:pid] }, rows: rows, warnings: @warnings})
+        puts Tracing::Text.answer(name, {pids: rows.map { |row| row[:pid] }, rows: rows, warnings: @warnings})
       end
 
       def print_table(rows)
         if rows.empty?
           puts "no process has probescope loaded; `probescope run -- COMMAND` starts one"
         else
-          require_relative "../host/table"
-          puts Host::Table.render(HEADINGS, rows.map { |row| cells(row) }, right: RIGHT)
+          require_relative "../tracing/list_renderer"
+          puts Tracing::ListRenderer.text(name, :rows, rows)
         end
-      end
-
-      def cells(row)
-        library = row[:deleted] ? "#{row[:library]} gone" : row[:library]
-        [*row.values_at(:pid, :name, :runtime, :version, :abi).map(&:to_s), library, row[:enabled].join(" ")]
       end
     end
   end

@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 require_relative "table"
-require_relative "../host/histogram"
-require_relative "../host/steps"
+require_relative "../tracing/histogram"
+require_relative "../tracing/steps"
 
 module Probescope
   module Commands
@@ -33,7 +33,7 @@ module Probescope
               "(docs/how-to/which-requests-are-slow-or-fail.md)"
       MIN = "the time of all requests"
 
-      class Report < Host::Report
+      class Report < Tracing::Report
         # {first digit of a status => its class}
         STATUSES = {1 => "1xx", 2 => "2xx", 3 => "3xx", 4 => "4xx", 5 => "5xx"}.freeze
         FAILED = 5
@@ -48,21 +48,21 @@ module Probescope
         def share(row) = row[:time_share]
 
         def below(shown)
-          times = Host::Histogram.merge(shown.rows.map { |row| row[:histogram] })
-          Host::Histogram.render("TIME", times) { |ns| Host::Figure.time(ns) }
+          times = Tracing::Histogram.merge(shown.rows.map { |row| row[:histogram] })
+          Tracing::Histogram.render("TIME", times) { |ns| Tracing::Figure.time(ns) }
         end
 
         # How many requests had no room in bpftrace's map of times.
         def untimed
           counted, timed = %w[requests steps].map do |map|
-            result.values(map).sum { |number| Host::Trace.number(number) }
+            result.values(map).sum { |number| Tracing::Result.number(number) }
           end
           counted - timed
         end
 
         # Whether no live process reports requests. Processes that ended are left out, because they
         # may have reported some.
-        def silent? = result.any? && result.targets.none? { |target| target[:tells_of_requests] }
+        def silent? = result.any? && result.members.none? { |member| member[:tells_of_requests] }
 
         private
 
@@ -72,7 +72,7 @@ module Probescope
           total = row.number("elapsed_ns")
           times = of(row, steps)
           # Percentiles over a part of the requests would be wrong.
-          taken = Host::Steps.new(times.values.sum < count ? {} : times)
+          taken = Tracing::Steps.new(times.values.sum < count ? {} : times)
           max = row.number("max_ns")
           {method: known(method), route: known(route), status: STATUSES[digit], count: count,
            per_second: per_second(count), total_ns: total,
@@ -90,11 +90,11 @@ module Probescope
 
       private
 
-      def check(trace)
+      def check(result)
         super
-        report = report_of(trace)
+        report = report_of(result)
         if report.silent?
-          say("nothing in #{Host::Checks.list(trace.pids)} tells of requests or jobs: #{LINES}")
+          say("nothing in #{Tracing::Checks.list(result.pids)} tells of requests or jobs: #{LINES}")
         end
         return if report.untimed.zero?
 

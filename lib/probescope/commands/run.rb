@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "base"
-require_relative "../host/caller"
+require_relative "../tracing/caller"
 
 module Probescope
   module Commands
@@ -35,7 +35,8 @@ module Probescope
       rescue OptionParser::ParseError => e
         raise CLI::Usage.new(e.message, "probescope run --help")
       rescue SystemCallError => e
-        raise Host::Error.new("cannot run #{argv.first.inspect}: #{e.message}", "check its name and the PATH")
+        raise Tracing::Error.new("cannot run #{argv.first.inspect}: #{e.message}",
+                                 "check its name and the PATH")
       end
 
       private
@@ -57,9 +58,9 @@ module Probescope
       # sudo is for tracing: an application should not run as root because of it. Makes this process
       # the user who called sudo. Returns the changes that this needs in the environment.
       def without_sudo
-        user = Host::Caller.user or return {}
+        user = Tracing::Caller.user or return {}
         warn("probescope: `run` needs no sudo: the command runs as #{user.name}")
-        Host::Caller.become(user)
+        Tracing::Caller.become(user)
       end
 
       # The absolute path of AUTO works under Bundler, which hides gems that are not in the Gemfile.

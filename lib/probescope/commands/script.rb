@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "base"
-require_relative "../host/program"
+require_relative "../tracing/program"
 
 module Probescope
   module Commands
@@ -28,15 +28,15 @@ module Probescope
       def call
         return list unless @script
 
-        path = Host::Program.all[@script] or
-          raise Host::Error.new("there is no script #{@script.inspect}", "probescope script lists them")
+        path = Tracing::Program.all[@script] or
+          raise Tracing::Error.new("there is no script #{@script.inspect}", "probescope script lists them")
         puts File.read(path)
         0
       end
 
       # Lists each program with the question that it answers, which is its first line of comment.
       def list
-        programs = Host::Program.all.sort
+        programs = Tracing::Program.all.sort
         width = programs.map { |name, _| name.size }.max + 2
         programs.each { |name, path| puts "#{name.ljust(width)}#{File.read(path)[/^ \* (.*)$/, 1]}" }
         0

@@ -1,19 +1,13 @@
 # frozen_string_literal: true
 
 require_relative "table"
-require_relative "../host/call_tree"
-require_relative "../host/nearest"
-require_relative "../host/slow_calls"
+require_relative "../tracing/nearest"
+require_relative "../tracing/slow_calls"
 
 module Probescope
   module Commands
     # Single slow calls, each below its caller.
     class Slow < Table
-      # For each of these thresholds, in ns, there is a probe. Its program compares each call with
-      # --threshold, which may be higher.
-      PROGRAMS = {1_000_000 => "slow1ms.bt", 10_000_000 => "slow10ms.bt",
-                  100_000_000 => "slow100ms.bt"}.freeze
-      DEFAULT = 10_000_000
       ALL = "functions of gems, packages and the standard library too"
       WIDENED = true
       USAGE = "slow -p PID [options]"
@@ -42,11 +36,9 @@ module Probescope
       TEXT
       MIN = nil
       BY_REQUEST = true
-      # The highest threshold. No call takes that long, and bpftrace cannot parse a larger number.
-      LONGEST = 1 << 62
 
       # Calls, sorted by duration, each before the calls that it made.
-      class Report < Host::Report
+      class Report < Tracing::Report
         RUNNING = [nil, "(running)"].freeze
 
         # How many calls were left out because they only made the next one.
@@ -63,43 +55,43 @@ module Probescope
         end
 
         def rows
-          calls = Host::SlowCalls.new(result.rows_apart.map { |row| call_of(row) }) do |row|
+          calls = Tracing::SlowCalls.new(result.rows_apart.map { |row| call_of(row) }) do |row|
             @wanted.call(row[:function].to_s)
           end
           @left_out = calls.leave_out_relays unless @whole
           calls.rows
         end
 
-        def nothing = "no call of the application took #{Host::Figure.time(@threshold)} #{Tracing::ALL_HINT}"
+        def nothing = "no call of the application took #{Tracing::Figure.time(@threshold)} #{Measuring::ALL_HINT}"
 
         def below(shown)
           left_out = shown.reports.sum(&:left_out)
           if left_out.positive?
-            "left out: #{Host::Figure.count(left_out)} calls that only made the next one; --json has them"
+            "left out: #{Tracing::Figure.count(left_out)} calls that only made the next one; --json has them"
           end
         end
 
         private
 
         def call_of(row)
-          id, parent = row.values("ids").map { |value| Host::Trace.number(value) & Host::Trace::ID }
+          id, parent = row.values("ids").map { |value| Tracing::Result.number(value) & Tracing::Result::ID }
           told = {elapsed_ns: row.number("elapsed_ns"), self_ns: row.number("self_ns"),
-                  at: Host::Clock.iso(result.time(row.number("at"))),
-                  outcome: Host::CallTree::OUTCOMES.fetch(row.number("outcome"), nil),
+                  at: Tracing::Clock.iso(result.time(row.number("at"))),
+                  outcome: Tracing::Definitions::OUTCOMES.fetch(row.number("outcome"), nil),
                   thread_id: row.number("thread"), traceparent: known(row.names[3])}
-          Host::SlowCalls::Call.new(id, parent, request(row).merge(named(row, :function), told))
+          Tracing::SlowCalls::Call.new(id, parent, request(row).merge(named(row, :function), told))
         end
 
         def request(row)
           id = row.number("request_id") or return {}
-          found = id.zero? ? [] : result.requests.fetch(Host::Trace.request(id), RUNNING)
+          found = id.zero? ? [] : result.requests.fetch(Tracing::Result.request(id), RUNNING)
           {method: found.first, route: found.last}
         end
       end
 
       def initialize
         super
-        @threshold = DEFAULT
+        @threshold = Tracing::Program::SLOW
       end
 
       private
@@ -108,10 +100,8 @@ module Probescope
         super
         parser.on("--threshold TIME",
                   "the shortest call to show, 10ms by default, 1ms at least: 1ms, 25ms, 1.5s") do |text|
-          @threshold = [duration(text, "--threshold 10ms"), LONGEST].min
-          if program.nil?
-            raise CLI::Usage.new("no probe fires for calls under 1ms", "--threshold 1ms, or probescope calls")
-          end
+          time = slow(text, "--threshold", "--threshold 1ms, or probescope calls")
+          @threshold = [time, Tracing::Program::LONGEST].min
         end
         parser.on("--function GLOB", "only functions with such a name: 'Order#*', '*.find'") do |text|
           @function = text
@@ -121,20 +111,19 @@ module Probescope
       # No --sort: each call is shown below its caller.
       def sortable = []
 
-      # The program whose probe fires least often.
-      def program = PROGRAMS.select { |least, _| least <= @threshold }.values.last
+      def program = "#{Tracing::Program.threshold(@threshold)}.bt"
 
       def program_arguments = [@threshold.to_s, "keep", *super]
 
-      def check(trace)
+      def check(result)
         super
-        slow = trace.rows.map { |row| row.names.first }
+        slow = result.rows.map { |row| row.names.first }
         return if @function.nil? || slow.empty? || slow.any? { |name| wanted?(name) }
 
-        raise Host::Error.new("no function like #{@function} took #{Host::Figure.time(@threshold)}; " \
+        raise Tracing::Error.new("no function like #{@function} took #{Tracing::Figure.time(@threshold)}; " \
                               "the nearest of those that did: " \
-                              "#{Host::Nearest.names(@function, slow).join(", ")}",
-                              "probescope calls -p #{trace.pids.first}")
+                              "#{Tracing::Nearest.names(@function, slow).join(", ")}",
+                                 "probescope calls -p #{result.pids.first}")
       end
 
       def wanted?(name) = @function.nil? || File.fnmatch?(@function, name, File::FNM_EXTGLOB)

@@ -1,8 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "stream"
-require_relative "../host/cells"
-require_relative "../host/clock"
+require_relative "../tracing/clock"
 
 module Probescope
   module Commands
@@ -36,35 +35,16 @@ module Probescope
         probescope stat -p 4711 --workers --by-pid  a line for each worker
         probescope stat -p 4711 --json | jq --unbuffered '.raises'
       TEXT
-      # kind: a function of Host::Cells. key: of the figures of a line. width: in characters. A line
-      # is shown before the next one is known, so widths do not depend on figures.
-      Column = Struct.new(:heading, :kind, :key, :width)
-      COLUMNS = [
-        ["CPU", :share, :cpu_share, 8],
-        ["LOOKING", :share, :looking_share, 8],
-        ["CALLS", :count, :calls, 12],
-        ["RAISES", :count, :raises, 10],
-        ["BACKTRACES", :time, :backtrace_ns, 11],
-        ["ALLOCS", :count, :allocations, 12],
-        ["BYTES", :bytes, :bytes, 10],
-        ["GC", :time, :gc_ns, 9],
-        ["SAMPLES", :count, :samples, 8],
-        ["LOST", :count, :lost, 6]
-      ].map { |column| Column.new(*column).freeze }.freeze
       HEADING_EVERY = 20
-      # The fields of a line that the program prints, after its mark.
-      FIELDS = %i[pid wall_ns cpu_ns calls raises backtrace_ns allocations bytes gc_ns samples rows
-                  samples_missed details ended looking_ns cut].freeze
-      # The probe behind each figure.
-      PROBES = {calls: :function__stats, raises: :exception__stats, backtrace_ns: :exception__stats,
-                allocations: :object__stats, bytes: :object__stats, gc_ns: :gc__done, samples: :sample}.freeze
+      # What a line of the program has, and the probe behind each figure.
+      LINE = Tracing::Definitions::LINES.fetch("stat")
 
       def initialize
         super
         @lines = 0
         @round = {} # pid => figures of the line that is shown next
         @states = {} # pid => {probe => state}, as the process reports it
-        @clock = Host::Clock.new
+        @clock = Tracing::Clock.new
         @telling = {} # pid => whether it reports the time up to which it counts
       end
 
@@ -81,9 +61,9 @@ module Probescope
         mark, *words = text.split
         # Programs from before 0.1.0 do not print the last two fields. Some recordings in
         # spec/fixtures come from such programs.
-        return unless mark == "=" && words.size.between?(FIELDS.size - 2, FIELDS.size)
+        return unless mark == "=" && words.size.between?(LINE.printed.size - 2, LINE.printed.size)
 
-        figures = FIELDS.zip(words.map(&:to_i)).to_h
+        figures = LINE.printed.zip(words.map(&:to_i)).to_h
         take(figures.delete(:pid), figures)
       end
 
@@ -95,7 +75,7 @@ module Probescope
         @telling[answer[:pid]] = answer[:tells_of_cut]
         # Printed at once: lines are shown until Ctrl-C, and from now on their figures are lower.
         answer[:in_part].to_h.each do |probe, reason|
-          say(Host::Checks.only_in_part([answer[:pid]], probe, reason))
+          say(Tracing::Checks.only_in_part([answer[:pid]], probe, reason))
         end
       end
 
@@ -117,25 +97,26 @@ module Probescope
           return figures[:ended] + @clock.offset
         end
 
-        figures[:cut] + Host::Clock.monotonic_offset
+        figures[:cut] + Tracing::Clock.monotonic_offset
       end
 
       # Figures whose probe the process does not serve are nil. With bpftrace -p there is only one
       # process, for which bpftrace may have another number.
       def unknown(pid)
         states = @states[pid] || @states.values.first || {}
-        PROBES.reject { |_, probe| Host::Trace::ON.include?(states[probe]) }.transform_values { nil }
+        LINE.takes.reject { |_, probe| Tracing::Result::ON.include?(states[probe]) }.transform_values { nil }
       end
 
       def show_round
-        heading if !@json && (@lines % HEADING_EVERY).zero?
+        show_line(@by_pid ? "PID" : "PROCS", renderer.heading) if !@json && (@lines % HEADING_EVERY).zero?
         @lines += 1
         all = @round.values
         times = {wall_ns: all.map { |one| one[:wall_ns] }.max, began: all.map { |one| one[:began] }.min,
                  ended: all.map { |one| one[:ended] }.max}
         sums = all.reduce { |one, other| one.merge(other) { |_, a, b| a && b ? a + b : a || b } }.merge(times)
         who = @by_pid ? @round.keys.first : @round.size
-        show(@json ? json(sums) : row(who, cells(sums)))
+        event = event(sums)
+        @json ? show(json(event)) : show_line(who, renderer.text(event))
         @round = {}
       end
 
@@ -143,31 +124,17 @@ module Probescope
         show_round if @round.any? && !@closed
       end
 
-      def several? = @pids.size != 1 || @workers || @comm
+      def several? = pids.size != 1 || @workers || @comm
 
-      def heading = show(row(@by_pid ? "PID" : "PROCS", COLUMNS.map(&:heading)))
+      def show_line(who, text) = show("#{who.to_s.rjust(8) if several?}#{text}")
 
-      def row(who, cells)
-        row = cells.zip(COLUMNS).map { |cell, column| " #{cell}".rjust(column.width) }
-        row.unshift(who.to_s.rjust(8)) if several?
-        row.join
-      end
-
-      def cells(sums)
-        figures = sums.merge(cpu_share: Host::Figure.ratio(sums[:cpu_ns], sums[:wall_ns]),
-                             looking_share: looking_share(sums),
-                             lost: sums[:rows] + sums[:samples_missed])
-        COLUMNS.map { |column| Host::Cells.of(column, figures) }
-      end
-
-      def looking_share(sums) = sums[:looking_ns] && Host::Figure.ratio(sums[:looking_ns], sums[:cpu_ns])
-
-      def json(sums)
+      # The figures of a line, as docs/schema has them.
+      def event(sums)
         figures = sums.slice(:cpu_ns, :calls, :raises, :backtrace_ns, :allocations, :bytes, :gc_ns, :samples)
         lost = {rows: sums[:rows], samples: sums[:samples_missed], details: sums[:details]}
-        times = sums.values_at(:began, :ended).map { |nanoseconds| Host::Clock.at(nanoseconds, 0) }
+        times = sums.values_at(:began, :ended).map { |nanoseconds| Tracing::Clock.at(nanoseconds, 0) }
         covered = interval_of(*times, *sums.values_at(:wall_ns, :cpu_ns, :looking_ns))
-        super({pids: @round.keys, **covered, **figures, lost: lost})
+        {pids: @round.keys, **covered, **figures, lost: lost}
       end
     end
   end

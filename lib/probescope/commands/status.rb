@@ -1,8 +1,9 @@
 # frozen_string_literal: true
 
 require_relative "base"
-require_relative "../host/client"
-require_relative "../host/privilege"
+require_relative "../tracing/client"
+require_relative "../tracing/definitions"
+require_relative "../tracing/privilege"
 
 module Probescope
   module Commands
@@ -24,12 +25,6 @@ module Probescope
         probescope status -p 4711
         probescope status -p 4711 --json | jq -r '.own[].name'
       TEXT
-      OWN = ["OF ITS OWN", "ARGUMENTS", "LISTENED", "LIBRARY"].freeze
-      LISTENED = {true => "yes", false => "no", nil => "?"}.freeze
-      # Fields of the process in JSON; docs/schema/status.json describes them.
-      PROCESS = %i[pid runtime version library abi path deleted flags memory_limit memory_used rows_dropped
-                   flushes switches watcher_ticks note].freeze
-      HEADINGS = %w[PROBE STATE LISTENED REASON].freeze
 
       private
 
@@ -43,37 +38,36 @@ module Probescope
           raise CLI::Usage.new("which process?", "probescope status -p PID (probescope ps lists them)")
         end
 
-        @json ? print_json(target) : print_tables(target)
+        @json ? print_json(process) : print_tables(process)
         0
       end
 
       # Without privilege, reads what this user may read.
-      def target
-        @target ||= inspect_process(Host::Privilege.new.prefix)
-      rescue Host::Error
-        @target = inspect_process([])
+      def process
+        @process ||= inspect_process(Tracing::Privilege.new.prefix)
+      rescue Tracing::Error
+        @process = inspect_process([])
       end
 
-      def inspect_process(prefix) = Host::Client.open(prefix) { |client| client.inspect_process(@pid) }
+      def inspect_process(prefix) = Tracing::Client.open(prefix) { |client| client.inspect_process(@pid) }
 
-      def print_json(target)
-        rows = target[:probes].map do |name, probe|
+      def print_json(process)
+        puts Tracing::Text.answer(name, {pids: [@pid],
+                                         process: process.slice(*Tracing::Definitions::PROCESS),
+                                         rows: rows(process), own: process[:own], warnings: []})
+      end
+
+      def print_tables(process)
+        require_relative "../tracing/list_renderer"
+        own = process[:own]
+        puts Tracing::ListRenderer.text(name, :own, own), "" if own.any?
+        puts Tracing::ListRenderer.text(name, :rows, rows(process))
+      end
+
+      def rows(process)
+        process[:probes].map do |name, probe|
           {name: name, state: probe[:state], listened: probe[:listened], reason: probe[:reason]}
         end
-        puts Host::Text.answer(name, {pids: [@pid], process: target.slice(*PROCESS), rows: rows,
-                                      own: target[:own], warnings: []})
-      end
-
-      def print_tables(target)
-        require_relative "../host/table"
-        own = target[:own].map do |probe|
-          [probe[:name], probe[:arguments].to_s, LISTENED[probe[:listened]], probe[:path] || "none"]
-        end
-        puts Host::Table.render(OWN, own, right: ["ARGUMENTS"]), "" if own.any?
-        probes = target[:probes].map do |name, probe|
-          [name.to_s, probe[:state], LISTENED[probe[:listened]], probe[:reason]]
-        end
-        puts Host::Table.render(HEADINGS, probes)
       end
     end
   end

@@ -1,9 +1,10 @@
 # frozen_string_literal: true
 
-require_relative "tracing"
-require_relative "../host/clock"
-require_relative "../host/figure"
-require_relative "../host/table_renderer"
+require_relative "measuring"
+require_relative "../tracing/clock"
+require_relative "../tracing/figure"
+require_relative "../tracing/line_renderer"
+require_relative "../tracing/table_renderer"
 
 module Probescope
   module Commands
@@ -11,9 +12,9 @@ module Probescope
     # defines PROGRAM, and
     #   more_options(parser)   its own options
     #   receive(text)          takes a line that the program printed
-    #   finish(trace)          runs after the trace
-    # and prints with #show.
-    class Stream < Tracing
+    #   finish(result)         runs after the trace
+    # and prints with #show. docs/schema/schemas.yml defines its columns and its JSON.
+    class Stream < Measuring
       # In effect without end.
       FOR_EVER = 1e9
       # 1 MiB: room for a burst, while the reader waits some milliseconds for a busy CPU.
@@ -36,11 +37,11 @@ module Probescope
         output_options(parser)
       end
 
-      def report(trace)
-        found = checks(trace)
+      def report(result)
+        found = checks(result)
         found.of_a_stream(closed: @closed)
-        finish(trace)
-        raise found.nothing_known unless trace.any? || @told
+        finish(result)
+        raise found.nothing_known unless result.any? || @told
 
         0
       end
@@ -56,18 +57,20 @@ module Probescope
       # False for a process that maps the same library file but was not selected.
       def wanted?(pid) = @traced.nil? || @traced.include?(pid)
 
-      def listen = Host::Output.new { |text| receive(text.chomp) unless @closed }
+      def listen = Tracing::Output.new { |text| receive(text.chomp) unless @closed }
 
       # No progress bar: the lines themselves show progress.
-      def progressing = yield(Host::Progress.new(@seconds, nil))
+      def progressing = yield(Tracing::Progress.new(@seconds, nil))
 
-      def json(event) = Host::Text.answer(name, event)
+      def renderer = @renderer ||= Tracing::LineRenderer.new(name)
+
+      def json(event) = Tracing::Text.answer(name, event)
 
       # For JSON. to, wall_ns, cpu_ns and looking_ns are nil where the interval has no end.
       def interval_of(from, to, wall_ns, cpu_ns, looking_ns)
-        {begin: Host::Clock.iso(from), end: Host::Clock.iso(to), seconds: wall_ns && (wall_ns / 1e9).round(3),
-         cpu_share: Host::Figure.ratio(cpu_ns, wall_ns),
-         looking_share: Host::Figure.ratio(looking_ns, cpu_ns)}
+        {begin: Tracing::Clock.iso(from), end: Tracing::Clock.iso(to),
+         seconds: wall_ns && (wall_ns / 1e9).round(3), cpu_share: Tracing::Figure.ratio(cpu_ns, wall_ns),
+         looking_share: Tracing::Figure.ratio(looking_ns, cpu_ns)}
       end
 
       # Prints one line, and flushes. The reader of a pipe may have closed it: `probescope stat -p
@@ -85,8 +88,8 @@ module Probescope
       def destination
         @destination ||= @path ? File.open(@path, "w") : $stdout
       rescue SystemCallError => e
-        raise Host::Error.new("cannot write #{@path}: #{e.message}",
-                              "-o a file in a folder that you may write to")
+        raise Tracing::Error.new("cannot write #{@path}: #{e.message}",
+                                 "-o a file in a folder that you may write to")
       end
 
       # Ends the trace early, and shows nothing more.

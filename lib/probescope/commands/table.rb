@@ -1,31 +1,32 @@
 # frozen_string_literal: true
 
-require_relative "tracing"
-require_relative "../host/answer"
-require_relative "../host/answers"
-require_relative "../host/descendants"
-require_relative "../host/json_renderer"
-require_relative "../host/table_renderer"
-require_relative "../host/terminal"
+require_relative "measuring"
+require_relative "../tracing/answer"
+require_relative "../tracing/definitions"
+require_relative "../tracing/descendants"
+require_relative "../tracing/display"
+require_relative "../tracing/json_renderer"
+require_relative "../tracing/table_renderer"
+require_relative "../tracing/terminal"
 
 module Probescope
   module Commands
     # A command that traces processes for some seconds and shows a table. docs/schema/schemas.yml
     # defines its columns, its JSON and the texts around the table. A subclass defines PROGRAM, MIN
-    # (the total of which --min is a share; nil without --min) and a class Report (a Host::Report),
-    # which makes the rows of a trace. A Report does not depend on the number of processes:
-    # Host::Trace merges the rows of several processes, and with --by-pid each process gets its own
-    # Report.
-    class Table < Tracing
+    # (the total of which --min is a share; nil without --min) and a class Report (a
+    # Tracing::Report), which makes the rows of a result. A Report does not depend on the number of
+    # processes: Tracing::Result merges the rows of several processes, and with --by-pid each
+    # process gets its own Report.
+    class Table < Measuring
       def initialize
         super
-        @top = 20
+        @top = Tracing::Display::TOP
         @min = 0.0
       end
 
       private
 
-      def definition = Host::Answers::ALL.fetch(name)
+      def definition = Tracing::Definitions::ALL.fetch(name)
 
       def options(parser)
         process_options(parser)
@@ -34,7 +35,7 @@ module Probescope
         duration_option(parser, "how long, 10 by default; the trace ends with the process's next flush")
         max_overhead_option(parser)
         parser.on("--all", self.class::ALL) { @all = true }
-        top_option(parser, "the first N rows of the table, 20 by default; 0 for all")
+        top_option(parser, "the first N rows of the table, #{Tracing::Display::TOP} by default; 0 for all")
         if self.class::MIN
           parser.on("--min PERCENT", Float, "hide rows below this share of #{self.class::MIN}") do |min|
             @min = min
@@ -75,40 +76,41 @@ module Probescope
       end
 
       # The program itself ends a process's interval, at the first flush after the duration.
-      def program_arguments = [Host::Program.closing(@seconds)]
+      def program_arguments = [Tracing::Program.closing(@seconds)]
 
       def default_keys = @by_request ? definition.map_keys_by_request : definition.map_keys
 
-      def report(trace)
-        check(trace)
-        to_output { |io| io.puts(renderer(answer(trace), io).text) }
+      def report(result)
+        check(result)
+        to_output { |io| io.puts(renderer(answer(result), io).text) }
         0
       end
 
       def renderer(answer, io)
-        return Host::JsonRenderer.new(answer) if @json
+        return Tracing::JsonRenderer.new(answer) if @json
 
-        Host::TableRenderer.new(answer, Host::Terminal.new(io, color: @color), hint: hint(answer.result.pids))
+        Tracing::TableRenderer.new(answer, Tracing::Terminal.new(io, color: @color),
+                                   hint: hint(answer.result.pids))
       end
 
-      def answer(trace)
-        Host::Answer.new(name, definition, trace,
-                         min: @min, top: @json ? 0 : @top, sort: @sort, by_pid: @by_pid,
-                         by_request: @by_request, warnings: @warnings) { |part| report_of(part) }
+      def answer(result)
+        Tracing::Answer.new(name, definition, result,
+                            min: @min, top: @json ? 0 : @top, sort: @sort, by_pid: @by_pid,
+                            by_request: @by_request, warnings: @warnings) { |part| report_of(part) }
       end
 
-      # The rows of a trace, or of a part of it.
+      # The rows of a result, or of a part of it.
       def report_of(part) = self.class::Report.new(part, definition, by_request: @by_request)
 
-      # Raises Host::Error when there is nothing to show and the reason is known. Warns of what is
-      # missing from the figures.
-      def check(trace)
-        checks(trace).of_a_table(samples: definition.samples)
+      # Raises Tracing::Error when there is nothing to show and the reason is known. Warns of what
+      # is missing from the figures.
+      def check(result)
+        checks(result).of_a_table(samples: definition.samples)
       end
 
       # A note for an empty table: a server's forked children may do the work.
       def hint(pids)
-        children = @workers ? [] : pids.flat_map { |pid| Host::Descendants.of(pid) } - pids
+        children = @workers ? [] : pids.flat_map { |pid| Tracing::Descendants.of(pid) } - pids
         its = children.one? ? "its child" : "its #{children.size} children"
         ["--workers takes #{its}, too"].select { children.any? }
       end

@@ -1,9 +1,9 @@
 # frozen_string_literal: true
 
 require "json"
-require_relative "../host/clock"
-require_relative "../host/output"
-require_relative "../host/text"
+require_relative "../tracing/clock"
+require_relative "../tracing/output"
+require_relative "../tracing/text"
 require_relative "../version"
 require_relative "counters"
 require_relative "endpoints"
@@ -51,7 +51,7 @@ module Probescope
         @strangers = @dropped_unread = @dropped_events = @cut_short = 0
         @received = Hash.new(0)
         @past = NONE.dup
-        @output = Host::Output.new { |text| printed(text) }
+        @output = Tracing::Output.new { |text| printed(text) }
         @compared = -COMPARE
         start_senders(Endpoints.new(options[:endpoint]))
       end
@@ -96,7 +96,7 @@ module Probescope
       end
 
       # The text may contain an answer of the backend.
-      def say(text) = @log.puts("probescope otel: #{Host::Text.clean(text)}")
+      def say(text) = @log.puts("probescope otel: #{Tracing::Text.clean(text)}")
 
       def read
         if @input.wait_readable(TURN)
@@ -171,7 +171,7 @@ module Probescope
       def offset
         if now - @compared > COMPARE
           @compared = now
-          @clock = Host::Clock.new
+          @clock = Tracing::Clock.new
         end
         @clock.offset
       end

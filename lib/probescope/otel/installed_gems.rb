@@ -2,10 +2,10 @@
 
 require "rbconfig"
 require "rubygems"
-require_relative "../host/caller"
-require_relative "../host/error"
-require_relative "../host/private_group"
-require_relative "../host/tool"
+require_relative "../tracing/caller"
+require_relative "../tracing/error"
+require_relative "../tracing/private_group"
+require_relative "../tracing/tool"
 
 module Probescope
   module Otel
@@ -27,13 +27,13 @@ module Probescope
         end
         return new(nil, nil) if missing.empty?
 
-        user = Host::Caller.user
+        user = Tracing::Caller.user
         folders = user ? of(user) : []
         folder = folders.find { |one| missing.all? { |gem| gem_in?(one, gem) } } or
           raise absent(missing, folders, user)
         weak = weakness(folder, user) or return new(user, folder)
 
-        raise Host::Error.new("#{user.name}'s gems are not loaded: #{weak}", "chmod -R go-w #{folder}")
+        raise Tracing::Error.new("#{user.name}'s gems are not loaded: #{weak}", "chmod -R go-w #{folder}")
       end
 
       # The folders into which RubyGems installs for a user. Gem.user_dir differs by version.
@@ -47,11 +47,11 @@ module Probescope
 
       # Why a user other than that one could put a gem there, or nil.
       def self.weakness(folder, user)
-        places = Host::Tool.way(folder) + Dir.glob("#{folder}/{specifications,gems,gems/*,extensions}")
+        places = Tracing::Tool.way(folder) + Dir.glob("#{folder}/{specifications,gems,gems/*,extensions}")
         places.each do |place|
           stat = File.lstat(place)
           return "#{place} belongs to user #{stat.uid}" unless [0, user.uid].include?(stat.uid)
-          if !stat.symlink? && Host::PrivateGroup.writable_by_others?(stat, [user.uid])
+          if !stat.symlink? && Tracing::PrivateGroup.writable_by_others?(stat, [user.uid])
             return "others than its owner may write to #{place}"
           end
         end
@@ -62,7 +62,7 @@ module Probescope
         looked = [*Gem.path, *folders]
         sudo = "sudo " if user || !File.writable?(Gem.dir)
         install = "#{sudo}#{RbConfig.ruby} -S gem install #{missing.join(" ")}"
-        Host::Error.new("the bridge needs gems that are not installed for #{RbConfig.ruby}: " \
+        Tracing::Error.new("the bridge needs gems that are not installed for #{RbConfig.ruby}: " \
                         "#{missing.join(", ")}; looked in #{looked.join(", ")}", install)
       end
 

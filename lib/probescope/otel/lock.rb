@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "../host/links"
+require_relative "../tracing/links"
 
 module Probescope
   module Otel
@@ -8,7 +8,7 @@ module Probescope
     # process N. There is one file for all, because a bridge cannot keep a file open for each
     # process. The kernel releases the locks when the bridge ends.
     class Lock
-      PATH = File.join(Host::Links::BASE, "bridges")
+      PATH = File.join(Tracing::Links::BASE, "bridges")
       # fcntl(2) with a lock on an open file description, and the layout of struct flock.
       F_OFD_SETLK = 37
       WRITE, NONE = 1, 2

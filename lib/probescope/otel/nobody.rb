@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 require "etc"
-require_relative "../host/capabilities"
-require_relative "../host/descriptors"
+require_relative "../tracing/capabilities"
+require_relative "../tracing/descriptors"
 
 module Probescope
   module Otel
@@ -16,12 +16,12 @@ module Probescope
       # keep: IOs that stay open beside stdout and stderr. Other descriptors may refer to files that
       # only the privileged user may read. user: Etc::Passwd, for root.
       def become(keep, user = Etc.getpwnam("nobody"))
-        Host::Descriptors.keep(keep)
+        Tracing::Descriptors.keep(keep)
         $stdin.reopen(File::NULL)
         leave_terminal
         change_user(user) if Process.euid.zero?
-        Host::Capabilities.set(0)
-        Host::Capabilities.no_new_privileges
+        Tracing::Capabilities.set(0)
+        Tracing::Capabilities.no_new_privileges
       end
 
       # A process can push input into its controlling terminal (TIOCSTI), where root's shell would

@@ -1,13 +1,13 @@
 # frozen_string_literal: true
 
-require_relative "../host/memory"
-require_relative "../host/refused"
+require_relative "../tracing/memory"
+require_relative "../tracing/refused"
 require_relative "../message"
 
 module Probescope
   module Otel
     # Reads the process context that an application has published (OTEP 4719). Runs in the child
-    # that reads foreign processes (Host::Reader).
+    # that reads foreign processes (Tracing::Reader).
     module ProcessContext
       MAPPING = %r{\A(\h+)-(?:\S+ +){5}(?:/memfd:OTEL_CTX|\[anon_shmem:OTEL_CTX\]|\[anon:OTEL_CTX\])}n
       SIGNATURE = "OTEL_CTX"
@@ -25,7 +25,7 @@ module Probescope
       # nil.
       def read(pid)
         File.open("/proc/#{pid}/mem", "rb") do |io|
-          memory = Host::Memory.new(io)
+          memory = Tracing::Memory.new(io)
           addresses(pid).lazy.filter_map { |address| message(memory, address) }.first
         end
       rescue SystemCallError, EOFError
@@ -40,7 +40,7 @@ module Probescope
       def message(memory, address)
         bytes = payload(memory, address)
         bytes && Message.resource(Message.attributes(bytes))
-      rescue Host::Refused, Message::Malformed
+      rescue Tracing::Refused, Message::Malformed
         nil
       end
 

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "../tracing/program"
 require_relative "lines"
 
 module Probescope
@@ -7,23 +8,15 @@ module Probescope
     # The bpftrace program of a bridge, generated from the definitions of the probes. It contains no
     # data of a traced process.
     class Program
-      # For each of these thresholds, in ns, there is a probe.
-      THRESHOLDS = {1_000_000 => :function__slow1ms, 10_000_000 => :function__slow10ms,
-                    100_000_000 => :function__slow100ms}.freeze
-      LONGEST = 1 << 62
-
       # slow: ns. exceptions, metrics, messages: whether they are sent. number: bpftrace's builtin
       # for the number of a process.
       def initialize(slow:, exceptions:, metrics:, messages:, number: "pid")
-        @slow = [slow, LONGEST].min
+        @slow = [slow, Tracing::Program::LONGEST].min
         @exceptions = exceptions
         @metrics = metrics
         @messages = messages
         @number = number
       end
-
-      # The highest of THRESHOLDS up to slow, or nil when slow is below all of them.
-      def self.threshold(slow) = THRESHOLDS.keys.select { |least| least <= slow }.max
 
       # Names of the probes that a process must have. request__done is left out, because an older
       # library does not fire it.
@@ -58,7 +51,7 @@ module Probescope
       SINGLE = [Lines::SLOW, Lines::DETAIL, Lines::REQUEST].freeze
 
       def kinds
-        slow = ["S", Lines::SLOW, THRESHOLDS.fetch(self.class.threshold(@slow))]
+        slow = ["S", Lines::SLOW, :"function__#{Tracing::Program.threshold(@slow)}"]
         found = [*Lines::PARTS.each_value.map { |kind| Lines::MARKS.key(kind) }, "W", "R", slow]
         found << "X" << ("M" if @messages) if @exceptions
         found << "E" if @exceptions || @metrics

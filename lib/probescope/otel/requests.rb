@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "../host/text"
+require_relative "../tracing/text"
 require_relative "lines"
 
 module Probescope
@@ -57,9 +57,9 @@ module Probescope
       private
 
       def texts(event)
-        return {PARTS[event.class] => Host::Text.clean(event.text)} if PARTS.key?(event.class)
+        return {PARTS[event.class] => Tracing::Text.clean(event.text)} if PARTS.key?(event.class)
 
-        texts = Lines::WORDS.words.to_h { |field| [field, Host::Text.clean(event[field])] }
+        texts = Lines::WORDS.words.to_h { |field| [field, Tracing::Text.clean(event[field])] }
         texts.reject { |_, text| text.empty? }
       end
 

@@ -2,7 +2,7 @@
 
 require "opentelemetry/sdk"
 require "opentelemetry/proto/resource/v1/resource_pb"
-require_relative "../host/text"
+require_relative "../tracing/text"
 
 module Probescope
   module Otel
@@ -48,7 +48,7 @@ module Probescope
 
       def clean(value)
         case value
-        when String then Host::Text.clean(value)[0, VALUE]
+        when String then Tracing::Text.clean(value)[0, VALUE]
         when Array then value.first(LIST).map { |one| clean(one) }
         else value
         end

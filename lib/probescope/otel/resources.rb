@@ -21,7 +21,7 @@ module Probescope
       # Returns {attributes:, claims:, service_name:, executable:, published:}. attributes: what the
       # kernel reports about the process, and what the library reports about the runtime. The rest
       # is claimed by the process: OTEL_RESOURCE_ATTRIBUTES, OTEL_SERVICE_NAME, and its published
-      # process context in hexadecimal digits, or nil. snapshot: Host::Info#snapshot.
+      # process context in hexadecimal digits, or nil. snapshot: Tracing::Info#snapshot.
       def of(pid, snapshot)
         environment = environment(pid)
         groups, claimed = groups(pid)

@@ -2,8 +2,8 @@
 
 require "opentelemetry/sdk"
 require "opentelemetry-logs-sdk"
-require_relative "../host/clock"
-require_relative "../host/text"
+require_relative "../tracing/clock"
+require_relative "../tracing/text"
 require_relative "assembly"
 require_relative "costly"
 require_relative "lines"
@@ -100,7 +100,7 @@ module Probescope
       # Equal names of several processes share one String.
       def name(address, text)
         @names.shift while @names.size >= @room_for_names
-        @names[address] = text.empty? ? nil : -Host::Text.clean(text)
+        @names[address] = text.empty? ? nil : -Tracing::Text.clean(text)
       end
 
       def take(event, now)
@@ -229,7 +229,7 @@ module Probescope
       # A message follows the exception that it belongs to.
       def message(event)
         found = @details.reverse_each.find { |detail, _| detail.thread_id == event.thread_id }
-        found[1] = Host::Text.clean(event.text) if found
+        found[1] = Tracing::Text.clean(event.text) if found
       end
 
       def raises(event)
@@ -252,7 +252,7 @@ module Probescope
         {"code.file.path" => @names[event.path], "code.line.number" => (event.line if event.line.positive?)}
       end
 
-      def unix(monotonic) = (Host::Clock.monotonic_offset + monotonic) / 1e9
+      def unix(monotonic) = (Tracing::Clock.monotonic_offset + monotonic) / 1e9
 
       def calls(event)
         attributes = place(event).compact

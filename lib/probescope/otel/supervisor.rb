@@ -3,17 +3,21 @@
 require "io/wait"
 require "json"
 require "set"
-require_relative "../host/complaint"
-require_relative "../host/links"
-require_relative "../host/tracer"
+require_relative "../tracing/bpftrace_process"
+require_relative "../tracing/complaint"
+require_relative "../tracing/error"
+require_relative "../tracing/member"
+require_relative "../tracing/refused"
+require_relative "../tracing/session"
+require_relative "../tracing/text"
 require_relative "lock"
-require_relative "watch"
+require_relative "quota"
 
 module Probescope
   module Otel
-    # The privileged half of the bridge. It finds processes, runs one bpftrace on them, starts the
-    # exporter, and passes bpftrace's output to the exporter through a pipe. It does not parse that
-    # output.
+    # The privileged half of the bridge. It traces processes as they start and end, with one
+    # bpftrace at a time (Tracing::Session), starts the exporter, and passes bpftrace's output to
+    # the exporter through a pipe. It does not parse that output.
     class Supervisor
       FOLLOW = 0.5 # seconds between two searches for processes
       POLL = 0.1
@@ -22,7 +26,6 @@ module Probescope
       FIRST_PAUSE = 1
       LONGEST_PAUSE = 30
       INT_AGAIN = 0.5
-      HIDDEN_LIMIT = 2.0 # seconds, where the kernel hides bpftrace's wait
       # Bytes that the exporter has not read yet. Further lines are dropped, and counted.
       ROOM = 8 << 20
       # The most different messages in the log. Without a limit, a stream of new processes, each of
@@ -41,38 +44,45 @@ module Probescope
       # The most processes whose own limits are read in one turn.
       LOOKS = 50
 
-      # order: Order. program: its text. exporter: a function that starts an exporter, with the read
-      # end of a pipe, and returns its pid. say: takes a line for the log.
-      def initialize(order, program, probes, exporter, say)
+      # order: Order. program: Otel::Program. exporter: a function that starts an exporter, with the
+      # read end of a pipe, and returns its pid. say: takes a line for the log.
+      def initialize(order, program, exporter, say)
         @order = order
-        @text = program
-        @watch = Watch.new(order, probes) { |why| refuse(why) }
+        @text = program.text
+        @session = Tracing::Session.new(order, program.probes, numbered: true) do |error, one|
+          leave_out(one, error) if one
+          refuse(error.in_one_line)
+        end
         @start_exporter = exporter
         @say = say
-        @known = {}
+        @quota = Quota.new
         @proven = [] # identities of libraries to which a bpftrace was attached
-        @limited = {} # pid => Participant#limited
+        @limited = {} # pid => Member#limited
         @said = Set.new
-        @apart = [] # ids of library files, see #link_apart?
         @status = 0
         @pending = []
         @pending_bytes = @dropped = @dropped_told = @dropped_events = 0
         @pause = FIRST_PAUSE
       end
 
+      # Raises Error when nothing can be traced. To be called first.
+      def check
+        @session.check_numbers("run the bridge on the host, or in a container with --pid=host (hostPID), " \
+                               "or use bpftrace 0.23 or later")
+        @session.check_processes
+      end
+
       # Runs until #stop, or until the processes from the command line have ended. Returns the exit
       # status.
       def run
-        @links = Host::Links.new
+        @program = @session.file("otel.bt", @text)
         @lock = Lock.new
-        @program = @links.file("otel.bt", @text)
         start_exporter
         turn until @stopped
         leave
       ensure
-        @tracer&.discard
-        @links&.remove
-        Host::Tracer.await_left do
+        @session.discard
+        Tracing::BpftraceProcess.await_left do
           @say.call("the kernel has not let go of bpftrace yet; the bridge ends when it does")
         end
       end
@@ -95,10 +105,10 @@ module Probescope
 
       def turn
         follow if @followed.nil? || now - @followed > FOLLOW
-        pass_on(@tracer ? @tracer.streams : [])
+        pass_on
         tell_dropped if @dropped > @dropped_told && @pending.empty?
-        attached unless @tracer.nil? || @attached
-        tracer_ended if @tracer&.status && @tracer.streams.empty?
+        attached if bpftrace && !@attached && @session.attached?
+        bpftrace_ended if bpftrace && @session.ended?
         exporter_ended if Process.wait(@exporter, Process::WNOHANG)
       end
 
@@ -108,30 +118,44 @@ module Probescope
         # reads.
         return if @pending_bytes > 2 * ROOM
 
-        found = @watch.look.to_h { |one| [one.pid, one] }
-        (@known.keys - found.keys).each { |pid| forget(pid) }
-        (found.keys - @known.keys).each { |pid| meet(found[pid]) }
+        @session.follow { |what, one| what == :came ? meet(one) : forget(one.pid) }
         look_at_limits
-        return ended if @known.empty? && (@watch.closed? || @watch.over?)
+        return ended if members.empty? && @order.comm.nil? && !@session.children_may_come?
 
-        say_once("there is no such process yet; waiting for one") if @known.empty?
-        trace if @known.any? && (@tracer.nil? || uncovered?)
+        say_once("there is no such process yet; waiting for one") if members.empty?
+        trace if bpftrace.nil? ? members.any? : members.any? { |one| !@session.covered?(one) }
       end
 
-      # With two bridges on one process, everything would be sent twice.
+      def members = @session.members
+
+      # The running bpftrace, or nil.
+      def bpftrace = @session.bpftraces.first
+
+      # Returns whether the process is traced. With two bridges on one process, everything would be
+      # sent twice.
       def meet(one)
+        unless @quota.for?(one.pid)
+          return refuse("more than #{Quota::MOST} processes: the others are left out")
+        end
         unless @lock.take(one.pid)
           return refuse("process #{one.pid} has another bridge already, and is left to it")
         end
 
-        @known[one.pid] = one
+        displace(@quota.take(one.pid))
         tell_target(one)
+        true
+      end
+
+      def displace(pid)
+        found = members.find { |one| one.pid == pid } or return
+        @session.drop(found)
+        forget(pid)
       end
 
       # Reads the limits of some processes in each turn, in rotation.
       def look_at_limits
-        @to_look_at = @known.keys if @to_look_at.to_a.empty?
-        @to_look_at.shift(LOOKS).each { |pid| @known[pid]&.then { |one| look_at_limit(one) } }
+        @to_look_at = members.dup if @to_look_at.to_a.empty?
+        (@to_look_at.shift(LOOKS) & members).each { |one| look_at_limit(one) }
       end
 
       # A process removes hooks by itself (PROBESCOPE_MAX_OVERHEAD), and installs them again after a
@@ -139,7 +163,7 @@ module Probescope
       def look_at_limit(one)
         one.keep
         limited = one.limited
-        return if limited == @limited.fetch(one.pid, Host::Participant::UNLIMITED)
+        return if limited == @limited.fetch(one.pid, Tracing::Member::UNLIMITED)
 
         @limited[one.pid] = limited
         one.limits_in_words.each { |text| @say.call(text) }
@@ -148,13 +172,15 @@ module Probescope
 
       def tell_limit(pid) = tell("limited", pid: pid, **@limited.fetch(pid))
 
+      # Returns false.
       def refuse(why)
         @refused = true
         say_once(why)
+        false
       end
 
       def forget(pid)
-        @known.delete(pid)
+        @quota.leave(pid)
         @lock.release(pid)
         @limited.delete(pid)
         tell("gone", pid: pid)
@@ -168,8 +194,8 @@ module Probescope
 
       # See Resources.
       def resource(one)
-        one.target.resource(one.snapshot)
-      rescue Host::Refused
+        one.process.resource(one.snapshot)
+      rescue Tracing::Refused
         {attributes: {"process.pid" => one.pid}, claims: {}, service_name: nil, executable: nil,
          published: nil}
       end
@@ -180,145 +206,84 @@ module Probescope
         stop
       end
 
-      def uncovered? = (@known.each_value.map { |one| identity(one) }.uniq - @covered).any?
-
       def trace
         return if @again && now < @again
 
-        replace_tracer if @tracer
-        options, library = alone? ? [["-p", @known.keys.first.to_s], "*"] : [[], linked]
-        return @tracer = nil if @known.empty? # the libraries cannot be read any more
+        quit(now + LEAVE) if bpftrace && @attached
+        @session.start([@program])
+        return unless bpftrace # the libraries cannot be read any more
 
-        @covered = @known.each_value.map { |one| identity(one) }.uniq
-        @tracer = Host::Tracer.new(@order, @program, options, library)
         @began = now
         tell("tracing")
-        @attached = @interrupted = false
+        @attached = false
       end
 
-      # The identity of a process's library file.
-      def identity(one)
-        return one.target.identity unless @apart.include?(one.target.file.id)
-
-        [*one.target.identity, *one.target.file.id]
-      end
-
-      # Checks whether bpftrace has attached, after which bpftrace waits for events. A time limit is
-      # used where the kernel does not report that.
       def attached
-        return unless @tracer.waiting_for_events? || (@tracer.hidden? && now - @began > HIDDEN_LIMIT)
-
-        unreached = @known.values.select(&:alive?).reject(&:raised?)
-        return unless @known.each_value.any?(&:raised?)
-
         @attached = true
-        return if unreached.any? && link_apart?(unreached)
+        return trace if @session.link_apart?
 
-        @proven |= @covered
-        pids = @known.keys
+        @session.unreached.each do |one|
+          say_once("process #{one.pid} is not reached: " \
+                   "no tracer listens through its library #{one.process.file.path}")
+        end
+        @proven |= @session.covered
+        pids = members.map(&:pid)
         @say.call(format("attached to %d process%s (%s) in %.1f s", pids.size, pids.one? ? "" : "es",
                          "#{pids.first(8).join(", ")}#{", ..." if pids.size > 8}", now - @began))
       end
 
-      # Copies of a library on several file systems may have the same inode number, and look like
-      # one file. A file that several overlays show, however, is one file. So a library through
-      # which no process was reached gets a link of its own from then on, one library after the
-      # other.
-      def link_apart?(unreached)
-        ids = unreached.map { |one| one.target.file.id }.uniq - @apart
-        unless ids.empty?
-          @apart << ids.first
-          trace
-          return true
-        end
-        unreached.each do |one|
-          say_once("process #{one.pid} is not reached: " \
-                   "no tracer listens through its library #{one.target.file.path}")
-        end
-        false
-      end
-
-      def alone?
-        @watch.alone? && @known.one? && @known.each_value.first.target.on_disk?
-      rescue Host::Refused
-        false
-      end
-
-      def linked
-        @links.clear
-        @known.values.uniq { |one| identity(one) }.each do |one|
-          @links.add(@watch.library(one))
-        rescue Host::Refused => e
-          leave_out(one, e)
-        end
-        @links.pattern
-      end
-
       # Continues without this process.
       def leave_out(one, error)
-        @watch.set_aside(one, error)
+        @session.drop(one, error)
         forget(one.pid)
       end
 
       # A bpftrace that never attached may have failed because of one library. The suspects are the
       # libraries that were never attached. Half of them are left out, and the others are tried.
       def leave_out_suspects
-        suspects = @covered - @proven
-        suspects = suspects.last((suspects.size + 1) / 2) if @covered.size > 1
-        return if @covered.size < 2
+        return if @session.covered.size < 2
 
-        @known.values.select { |one| suspects.include?(identity(one)) }.each do |one|
-          leave_out(one,
-                    Host::Error.new("process #{one.pid} is left out, perhaps because of its library: #{why}"))
+        suspects = @session.covered - @proven
+        suspects = suspects.last((suspects.size + 1) / 2)
+        members.select { |one| suspects.include?(@session.identity(one)) }.each do |one|
+          error = Tracing::Error.new("process #{one.pid} is left out, perhaps because of its library: #{why}")
+          leave_out(one, error)
+          refuse(error.in_one_line)
         end
-      end
-
-      def replace_tracer
-        quit(now + LEAVE) if @attached
-        @tracer.discard
       end
 
       # Ends bpftrace and reads the rest of its output.
       def quit(limit)
-        again = 0
-        while @tracer.streams.any? && now < limit
-          again = interrupt if now > again
-          pass_on(@tracer.streams)
+        while @session.streams.any? && now < limit
+          @session.interrupt(INT_AGAIN)
+          pass_on
         end
-        return if @tracer.streams.empty?
+        return if @session.streams.empty?
 
         @say.call("bpftrace did not end in time; what it had not told yet is lost")
         tell("cut")
       end
 
-      # bpftrace 0.17 ignores a signal that comes while it reads, and waits for events again.
-      # Returns the time of the next check.
-      def interrupt
-        @tracer.signal(:INT) if !@interrupted || @tracer.waiting_for_events?
-        @interrupted = true
-        now + INT_AGAIN
-      end
-
-      def tracer_ended
-        tell("cut") if @tracer.status.signaled?
+      def bpftrace_ended
+        tell("cut") if bpftrace.status.signaled?
         @pause = now - @began > LONGEST_PAUSE ? FIRST_PAUSE : [@pause * 2, LONGEST_PAUSE].min
         @again = now + @pause
-        @say.call("#{why}; once more in #{@pause} s") if @known.any?
+        @say.call("#{why}; once more in #{@pause} s") if members.any?
         leave_out_suspects unless @attached
-        @tracer = nil
+        @session.bpftraces.clear
       end
 
       # bpftrace's error messages, with an explanation.
       def why
-        return "bpftrace has ended" if Host::Complaint.lines(@tracer.errors).empty?
+        return "bpftrace has ended" if Tracing::Complaint.lines(@session.errors).empty?
 
-        complaint = Host::Complaint.error(@tracer.errors, "has ended", nil)
-        Host::Text.clean([complaint.message, *complaint.next_step].join("; try: "))
+        complaint = Tracing::Complaint.error(@session.errors, "has ended", nil)
+        Tracing::Text.clean([complaint.message, *complaint.next_step].join("; try: "))
       end
 
       # Passes on the output that bpftrace has printed; waits for it up to POLL seconds.
-      def pass_on(streams)
-        ready, writable = IO.select(streams, @pending.any? ? [@pipe] : nil, nil, POLL)
+      def pass_on
+        ready, writable = IO.select(@session.streams, @pending.any? ? [@pipe] : nil, nil, POLL)
         ready&.each { |stream| read(stream) }
         flush if writable
       end
@@ -326,7 +291,7 @@ module Probescope
       # Passes whole lines on unchanged. Lines of bpftrace contain a "type"; lines of #tell begin
       # with OWN.
       def read(stream)
-        @tracer.read_lines(stream) { |lines| queue(lines) }
+        bpftrace.read_lines(stream) { |lines| queue(lines) }
       end
 
       # The supervisor's own messages are never dropped for lack of room.
@@ -367,7 +332,7 @@ module Probescope
         input, @pipe = IO.pipe
         @exporter = @start_exporter.call(input)
         input.close
-        @known.each_value { |one| tell_target(one) }
+        members.each { |one| tell_target(one) }
       end
 
       def exporter_ended
@@ -381,8 +346,8 @@ module Probescope
       # Ends bpftrace first, so that its last output is sent too.
       def leave
         limit = now + LAST
-        quit(now + LEAVE) if @tracer
-        @tracer&.kill
+        quit(now + LEAVE) if bpftrace
+        @session.kill
         write_rest(limit - FLUSH)
         drop_rest if @pending.any?
         tell_dropped

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Callable, Iterator, List, Sequence
 
 from probescope.command.errors import CommandError, NotLoaded, Refused
-from probescope.command.target import find
+from probescope.command.probed_process import find
 
 PACKAGE = Path(__file__).resolve().parent.parent
 RESTART = "restart the process with PROBESCOPE=1 where the package is installed"
@@ -44,7 +44,20 @@ def run(options: Any) -> int:
 
 @contextmanager
 def script_for(pid: int) -> Iterator[str]:
-    """Writes the file that the process runs.
+    """Writes the file that the process runs, and deletes it afterwards."""
+    path = written_for(pid)
+    try:
+        yield path
+    except StillWaiting:  # the process may still run the file, which then deletes itself
+        raise
+    except BaseException:
+        remove(path)
+        raise
+    remove(path)
+
+
+def written_for(pid: int) -> str:
+    """Writes the file where the process can read it, and returns its path.
 
     The file contains the package's folder, because CPython does not tell a script its path.
     """
@@ -61,21 +74,12 @@ def script_for(pid: int) -> Iterator[str]:
             )
         os.chmod(path, 0o644)
         if readable_for(pid, path, str(PACKAGE / "__init__.py")):
-            break
+            return path
         os.unlink(path)
-    else:
-        raise CommandError(
-            f"process {pid} cannot read {PACKAGE}: it runs in a container, or as a user without permission",
-            "install the package where the process runs, and attach from there; or " + RESTART,
-        )
-    try:
-        yield path
-    except StillWaiting:  # the process may still run the file, which then deletes itself
-        raise
-    except BaseException:
-        remove(path)
-        raise
-    remove(path)
+    raise CommandError(
+        f"process {pid} cannot read {PACKAGE}: it runs in a container, or as a user without permission",
+        "install the package where the process runs, and attach from there; or " + RESTART,
+    )
 
 
 class StillWaiting(CommandError):

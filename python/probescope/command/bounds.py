@@ -1,6 +1,6 @@
 """Bounds for the data that are read from a process.
 
-Generated from providers/hosts.yml by `rake generate`. Do not edit.
+Generated from providers/tracing.yml by `rake generate`. Do not edit.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The user who started this process through sudo. lib/probescope/host/caller.rb has the same."""
+"""The user who started this process through sudo. lib/probescope/tracing/caller.rb has the same."""
 
 from __future__ import annotations
 

@@ -9,14 +9,13 @@ from datetime import datetime
 from typing import Any, Callable, Dict, List, Optional
 
 from probescope.command import text as figure
-from probescope.command.answers import Column
+from probescope.command.definitions import Column
+from probescope.command.display import DEEPEST, DEEPEST_LIVE
 from probescope.command.result import clock as of_day
 
 Row = Dict[str, Any]
 # Kinds of figures. Their columns are aligned to the right.
 RIGHT = frozenset({"share", "time", "time_above_zero", "count", "decimal", "bytes", "number"})
-# Calls below this depth are not indented further.
-DEEPEST = 24
 TRACE_ID = re.compile(r"[0-9a-fA-F]{2}-([0-9a-fA-F]{32})-")
 
 
@@ -81,6 +80,19 @@ def nested_call(row: Row, key: str) -> str:
     return f"{'  ' * min(row['depth'], DEEPEST)}{text(row, key)}{raised}"
 
 
+def live_call(row: Row, key: str) -> str:
+    """The name, indented below its caller: with = where it ends, and with its place otherwise."""
+    leaves = row["event"] == "leave"
+    outcome = row.get("outcome") if row.get("outcome") != "returned" else None
+    where = place(row, "") if not leaves and row["file"] else None
+    indent = "  " * min(row["depth"], DEEPEST_LIVE)
+    return "  ".join(filter(None, [f"{indent}{'= ' if leaves else ''}{row[key]}", outcome, where]))
+
+
+def lost_rows_and_samples(row: Row, key: str) -> str:
+    return figure.count(row[key]["rows"] + row[key]["samples"])
+
+
 def trace_id(row: Row, key: str) -> str:
     """The trace id of a traceparent. A traceparent may have another format than W3C's."""
     match = TRACE_ID.match(row[key] or "")
@@ -98,6 +110,8 @@ def _joined(by: str, *parts: Optional[str]) -> str:
 KINDS: Dict[str, Callable[[Row, str], str]] = {
     "share": _figure(figure.share),
     "time": _figure(figure.duration),
+    # An event that has no time has no text: a call that begins.
+    "time_at_end": lambda row, key: figure.duration(row[key]) if key in row else "",
     "time_above_zero": _figure(lambda ns: figure.duration(ns or None)),
     "count": _figure(figure.count),
     "decimal": _figure(figure.decimal),
@@ -112,5 +126,11 @@ KINDS: Dict[str, Callable[[Row, str], str]] = {
     "counted_function": counted_function,
     "status": status,
     "nested_call": nested_call,
+    "live_call": live_call,
+    "lost_rows_and_samples": lost_rows_and_samples,
+    "words": lambda row, key: " ".join([row[key]] if isinstance(row[key], str) else row[key]),
+    "yes_or_no": lambda row, key: {True: "yes", False: "no"}.get(row[key], "?"),
+    "path_or_none": lambda row, key: str(row[key] or "none"),
+    "library": lambda row, key: f"{row[key]}{' gone' if row['deleted'] else ''}",
     "trace_id": trace_id,
 }

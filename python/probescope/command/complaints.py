@@ -1,6 +1,6 @@
 """Messages of bpftrace, with their meaning and the next step.
 
-Generated from providers/hosts.yml by `rake generate`. Do not edit.
+Generated from providers/tracing.yml by `rake generate`. Do not edit.
 """
 
 from __future__ import annotations

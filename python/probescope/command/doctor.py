@@ -8,9 +8,10 @@ from typing import Any, Callable, Dict, List, Optional
 import probescope
 from probescope import abi
 from probescope.command import machine
+from probescope.command.definitions import SCHEMA
 from probescope.command.errors import CommandError
-from probescope.command.target import find
-from probescope.command.text import SCHEMA, clean, to_json
+from probescope.command.probed_process import find
+from probescope.command.text import clean, to_json
 
 FORCED = ("line", "exception__raise", "exception__rescue")
 TRACE_HOOK = (

@@ -7,8 +7,9 @@ from __future__ import annotations
 import math
 from typing import Any, Callable, Dict, List, Optional
 
+from probescope.command.display import BAR
+
 Buckets = List[Dict[str, Any]]
-WIDTH = 40  # columns of the longest bar
 STEPS = 16
 
 
@@ -42,7 +43,7 @@ def render(heading: str, found: Buckets, text: Callable[[int], str]) -> str:
     width = max(len("COUNT"), *(len(str(one["count"])) for one in found))
     lines = [f"{heading:<{low + high + 3}}  {'COUNT':>{width}}"]
     for i, one in enumerate(found):
-        bar = "#" * math.ceil(one["count"] * WIDTH / most)
+        bar = "#" * math.ceil(one["count"] * BAR / most)
         lines.append(f"{lows[i]:>{low}} - {highs[i]:>{high}}  {one['count']:>{width}}  {bar}".rstrip())
     return "\n".join(lines)
 

@@ -14,11 +14,11 @@ import os
 import re
 import shlex
 import sys
-from typing import Any, List, NoReturn
+from typing import Any, Callable, List, NoReturn
 
-from probescope.command.answers import ALL
+from probescope.command.definitions import ALL, LINES
+from probescope.command.display import TOP
 from probescope.command.errors import CommandError, Usage
-from probescope.command.tables import TOP
 from probescope.command.terminal import COLORS
 from probescope.command.text import UNITS, clean
 
@@ -95,6 +95,8 @@ def number(text: str) -> int:
     return int(text)
 
 
+# Adds a command: its name, what it does, and examples.
+Add = Callable[..., argparse.ArgumentParser]
 COMMANDS = ["run", "attach", "trace", "script", "doctor", "status"]
 
 
@@ -110,6 +112,12 @@ def parser() -> argparse.ArgumentParser:
         form = argparse.RawDescriptionHelpFormatter
         return commands.add_parser(name, help=about, description=about, epilog=epilog, formatter_class=form)
 
+    for define in (define_run, define_attach, define_trace, define_script, define_readers):
+        define(add)
+    return top
+
+
+def define_run(add: Add) -> None:
     run = add(
         "run",
         "start an application with probescope loaded, also into Python processes that it starts",
@@ -123,6 +131,9 @@ def parser() -> argparse.ArgumentParser:
         help="which functions are covered, in the form of PROBESCOPE_FUNCTIONS",
     )
     run.add_argument("arguments", nargs="*", metavar="app.py | -m MODULE | -c CODE | PROGRAM [ARGUMENT ...]")
+
+
+def define_attach(add: Add) -> None:
     attach = add(
         "attach",
         "load probescope into a running process that never imported it "
@@ -130,6 +141,9 @@ def parser() -> argparse.ArgumentParser:
         f"sudo {NAME} attach 4711",
     )
     attach.add_argument("pid", type=process_id, metavar="PID")
+
+
+def define_trace(add: Add) -> None:
     trace = add(
         "trace",
         "run a bpftrace program on a process and print the result; as root, or through sudo",
@@ -162,6 +176,11 @@ def parser() -> argparse.ArgumentParser:
         metavar="PERCENT",
         help="end early once looking takes more of the process's CPU time, such as 5%%",
     )
+    define_output(trace)
+
+
+def define_output(trace: argparse.ArgumentParser) -> None:
+    """The options that change what is shown of a trace."""
     trace.add_argument(
         "--top", type=number, default=TOP, help=f"how many rows to show, {TOP} by default; 0 for all"
     )
@@ -179,6 +198,9 @@ def parser() -> argparse.ArgumentParser:
         default="auto",
         help="of large shares and of warnings: auto by default (NO_COLOR)",
     )
+
+
+def define_script(add: Add) -> None:
     script = add(
         "script",
         "print a bpftrace program; without a name, list all",
@@ -186,6 +208,10 @@ def parser() -> argparse.ArgumentParser:
         f"{NAME} script exceptions > exceptions.bt && sudo bpftrace -p 4711 exceptions.bt",
     )
     script.add_argument("name", metavar="NAME", nargs="?")
+
+
+def define_readers(add: Add) -> None:
+    """The commands that read what a process or the machine says, without bpftrace."""
     doctor = add(
         "doctor",
         "check what tracing needs on this machine, and with -p in a process, "
@@ -202,7 +228,6 @@ def parser() -> argparse.ArgumentParser:
     status.add_argument("-p", "--pid", type=process_id, required=True, help="the process")
     for command in (doctor, status):
         command.add_argument("--json", action="store_true", help="one JSON object instead of the lines")
-    return top
 
 
 def split_run(argv: List[str]) -> int:
@@ -219,7 +244,7 @@ def expanded(argv: List[str]) -> List[str]:
     """Adds the options of PROBESCOPE_OPTS to `trace`. Inserts `trace` when the first word is a
     command of the gem.
     """
-    if argv[:1] and argv[0] in (*ALL, "stat", "flow"):
+    if argv[:1] and argv[0] in (*ALL, *LINES):
         argv = ["trace", *argv]
     if argv[:1] != ["trace"]:
         return argv
@@ -240,7 +265,7 @@ def check_command(argv: List[str], known: List[str]) -> None:
 def dispatch(argv: List[str]) -> int:
     top = parser()
     argv = expanded(argv)
-    check_command(argv, [*COMMANDS, *ALL, "stat", "flow"])
+    check_command(argv, [*COMMANDS, *ALL, *LINES])
     end = split_run(argv) if argv[:1] == ["run"] else len(argv)
     options: Any = top.parse_args(argv[:end])
     if argv[end:]:

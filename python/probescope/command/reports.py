@@ -8,7 +8,7 @@ import re
 from typing import Any, Dict, List, Optional
 
 from probescope.command import histogram, slow_calls
-from probescope.command.answers import ALL, Answer
+from probescope.command.definitions import ALL, OUTCOMES, Definition
 from probescope.command.result import ID, Result, decimals, iso, ratio, rounded
 from probescope.command.result import Row as Kept
 from probescope.command.text import count, duration
@@ -345,8 +345,6 @@ class Gvl(Report):
 class Slow(Report):
     """Calls, the longest first, each followed by the calls that it made."""
 
-    OUTCOMES = ("returned", "raised", "suspended")
-
     _left_out = 0
 
     def rows(self) -> List[Row]:
@@ -366,7 +364,6 @@ class Slow(Report):
     def _call(self, row: Kept) -> slow_calls.Call:
         own, parent = (int(one) & ID for one in row.values("ids"))
         request: Row = {}
-        outcome = row.count("outcome")
         if self.by_request:
             number = row.count("request_id") & ID
             method, route = self.result.requests.get(number, (None, "(running)" if number else None))
@@ -378,7 +375,7 @@ class Slow(Report):
             "elapsed_ns": row.number("elapsed_ns"),
             "self_ns": row.number("self_ns"),
             "at": ended.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-            "outcome": self.OUTCOMES[outcome] if outcome < len(self.OUTCOMES) else None,
+            "outcome": OUTCOMES.get(row.count("outcome")),
             "thread_id": row.number("thread"),
             "traceparent": known(row.names[3]),
         }
@@ -410,7 +407,7 @@ def report_of(program: str) -> Any:
     return REPORTS.get(program[: -len(BY_REQUEST)] if program.endswith(BY_REQUEST) else program)
 
 
-def definition_of(program: str) -> Answer:
+def definition_of(program: str) -> Definition:
     """Returns the answer's definition for a program with a report."""
     return ALL[command_of(program)]
 

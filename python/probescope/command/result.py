@@ -8,6 +8,8 @@ import time
 from datetime import datetime, timezone
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
+from probescope.command.lost import MAPS
+
 # Number of attempts to read two clocks at the same time.
 READINGS = 5
 # A flush fires its rows within this many seconds.
@@ -190,13 +192,7 @@ class Result:
         return self.known.get("cut") is not None
 
     def lost(self) -> Dict[str, int]:
-        sums = {
-            "rows": "rows_dropped",
-            "map_full": "map_full",
-            "samples": "samples_missed",
-            "details": "details_suppressed",
-        }
-        return {"events": self.lost_events, **{what: self.sum(name) for what, name in sums.items()}}
+        return {"events": self.lost_events, **{what: self.sum(name) for what, name in MAPS.items()}}
 
 
 def folder_of(pid: int) -> Optional[str]:

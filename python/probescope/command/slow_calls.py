@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Dict, Iterable, List, Optional
 
-# A call is a relay when it made a single call, which took at least this share of its time.
-PASSED_ON = 0.95
+from probescope.command.display import PASSED_ON
 
 
 @dataclass
@@ -75,4 +74,5 @@ class SlowCalls:
 
 
 def _is_relay(call: Call, callees: List[Call]) -> bool:
+    """Whether the call only made the next one."""
     return len(callees) == 1 and callees[0].row["elapsed_ns"] >= call.row["elapsed_ns"] * PASSED_ON

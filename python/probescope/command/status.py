@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict
+from typing import Any, Dict, List
 
-from probescope.command.target import find
-from probescope.command.text import SCHEMA, clean, to_json
-
-# Fields of the process in JSON.
-PROCESS = (
-    "pid runtime version library abi path deleted flags memory_limit memory_used rows_dropped flushes "
-    "switches watcher_ticks note"
-).split()
-LISTENED = {True: "yes", False: "no", None: "?"}  # "?": it cannot be read
+from probescope.command import tables
+from probescope.command.definitions import LISTS, PROCESS, SCHEMA
+from probescope.command.probed_process import find
+from probescope.command.text import clean, to_json
 
 
 def run(options: Any) -> int:
@@ -23,16 +18,12 @@ def run(options: Any) -> int:
 
 def _shaped(known: Dict[str, Any]) -> Dict[str, Any]:
     """Returns the object that docs/schema/status.json describes."""
-    rows = [
-        {"name": name, **{key: probe[key] for key in ("state", "listened", "reason")}}
-        for name, probe in known["probes"].items()
-    ]
     return {
         "schema": SCHEMA,
         "command": "status",
         "pids": [known["pid"]],
         "process": {name: known[name] for name in PROCESS},
-        "rows": rows,
+        "rows": _rows(known),
         "own": known["own"],
         "warnings": [],
     }
@@ -56,14 +47,12 @@ def show(known: Dict[str, Any]) -> None:
     if known["note"]:
         print(clean(known["note"]))
     if known["own"]:
-        width = max(12, *(len(clean(probe["name"])) + 2 for probe in known["own"]))
-        print(f"\n{'OF ITS OWN':<{width}}{'ARGUMENTS':>9}  {'LISTENED':<10}LIBRARY")
-        for probe in known["own"]:
-            path = clean(probe["path"] or "none")
-            listened = LISTENED[probe["listened"]]
-            print(f"{clean(probe['name']):<{width}}{probe['arguments']:>9}  {listened:<10}{path}")
-    print(f"\n{'PROBE':<22}{'STATE':<13}{'LISTENED':<10}REASON")
-    for name, probe in known["probes"].items():
-        print(
-            f"{clean(name):<22}{probe['state']:<13}{LISTENED[probe['listened']]:<10}{clean(probe['reason'])}".rstrip()
-        )
+        print("", *tables.listed(LISTS["status"]["own"], known["own"]), sep="\n")
+    print("", *tables.listed(LISTS["status"]["rows"], _rows(known)), sep="\n")
+
+
+def _rows(known: Dict[str, Any]) -> List[Dict[str, Any]]:
+    return [
+        {"name": name, **{key: probe[key] for key in ("state", "listened", "reason")}}
+        for name, probe in known["probes"].items()
+    ]

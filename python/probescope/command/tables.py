@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List
+import sys
+from typing import Any, Dict, List, Tuple
 
 from probescope.command import cells
-from probescope.command.answers import Column
+from probescope.command.definitions import Column
+from probescope.command.lost import WARNINGS
 from probescope.command.reports import Report
 from probescope.command.result import Result, clock
 from probescope.command.terminal import Terminal, heat, narrowed, shortened, width
@@ -13,17 +15,8 @@ from probescope.command.text import clean, duration, share
 
 Row = Dict[str, Any]
 
-# The default of --top.
-TOP = 20
 # The additional column of programs that group by request.
 REQUEST = Column("REQUEST", "request", None, False)
-LOST = {
-    "events": "{} events were lost between the kernel and bpftrace",
-    "rows": "{} events had no row of their own: the process's memory for names is full (see (overflow))",
-    "map_full": "{} rows were dropped: bpftrace's maps are full; give them room: PROBESCOPE_MAP_KEYS={}",
-    "samples": "{} samples could not be taken",
-    "details": "{} exception details were over the limit of 10 a second",
-}
 
 
 def head(command: str, result: Result) -> List[str]:
@@ -66,8 +59,16 @@ def table(
     return [*lines, "", *below] if below else lines
 
 
+def listed(columns: Tuple[Column, ...], rows: List[Row]) -> List[str]:
+    """Returns the lines of what a command lists. columns: of LISTS."""
+    told = {column: [clean(cells.of(column, row)) for row in rows] for column in columns}
+    return _aligned(told, rows, Terminal(sys.stdout, "never"))
+
+
 def lost(result: Result, keys: int) -> List[str]:
-    return [LOST[what].format(number, keys * 4) for what, number in result.lost().items() if number]
+    """Returns a warning for each kind of loss. keys: rows that bpftrace had room for."""
+    found = {what: number for what, number in result.lost().items() if number}
+    return [WARNINGS[what].format(number=number, keys=keys * 4) for what, number in found.items()]
 
 
 def _fitting(told: Dict[Column, List[str]], report: Report, terminal: Terminal) -> Dict[Column, List[str]]:

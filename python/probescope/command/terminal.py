@@ -1,5 +1,5 @@
 """The width of a terminal, texts cut to fit it, and colours. The gem has the same in
-lib/probescope/host/terminal.rb and shortened.rb.
+lib/probescope/tracing/terminal.rb and shortened.rb.
 """
 
 from __future__ import annotations
@@ -10,17 +10,15 @@ import shutil
 import unicodedata
 from typing import IO, List, Mapping, Optional, Sequence
 
+from probescope.command.display import HOT, LEAST_WIDTH, NARROWEST, WARM
+
 COLORS = ("auto", "always", "never")
 # Escape codes: hot and warm for large shares, and one for warnings.
 CODES = {"hot": "\x1b[1;31m", "warm": "\x1b[33m", "warning": "\x1b[33m"}
 PLAIN = "\x1b[0m"
 # From this share on, a cell is coloured.
-HEAT = (("hot", 0.2), ("warm", 0.05))
-# The least width that is assumed. A narrower table would have no room for names.
-NARROWEST = 60
+HEAT = (("hot", HOT), ("warm", WARM))
 ELLIPSIS = "…"
-# The least width to which a column is narrowed.
-LEAST = 16
 # "app/models/order.py:12"
 PLACE = re.compile(r"(?P<folder>.*/)(?P<file>[^/]+)", re.DOTALL)
 
@@ -64,7 +62,7 @@ def narrowed(widths: Sequence[int], may: Sequence[bool], room: int) -> List[int]
     fixed = sum(one for one, narrower in zip(widths, may) if not narrower)
     narrow = [one for one, narrower in zip(widths, may) if narrower]
     most = max(narrow, default=0)
-    while most > LEAST and fixed + sum(min(one, most) for one in narrow) > room:
+    while most > LEAST_WIDTH and fixed + sum(min(one, most) for one in narrow) > room:
         most -= 1
     return [min(one, most) if narrower else one for one, narrower in zip(widths, may)]
 

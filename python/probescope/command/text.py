@@ -6,11 +6,10 @@ Text from a traced process is escaped: a class name may contain terminal escape 
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import Any, Optional, Tuple
 
-# The version of the JSON format, which docs/schema describes.
-SCHEMA = 1
 # Control characters, and characters that reorder or hide text on a terminal.
 UNSAFE = re.compile(
     "[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"
@@ -45,14 +44,15 @@ def count(number: Optional[int]) -> str:
 
 
 def share(part: Optional[float]) -> str:
-    return "-" if part is None else f"{part * 100:.1f} %"
+    return "-" if part is None else f"{_fixed(_whole(part * 1000), 1)} %"
 
 
 def decimal(number: Optional[float]) -> str:
     """ "12.3", "6,705"."""
     if number is None:
         return "-"
-    return f"{number:.1f}" if round(number, 1) < 1000 else f"{number:,.0f}"
+    tenths = _whole(number * 10)
+    return _fixed(tenths, 1) if tenths < 10_000 else count(_whole(number))
 
 
 def _scaled(number: Optional[int], units: Units) -> str:
@@ -62,10 +62,26 @@ def _scaled(number: Optional[int], units: Units) -> str:
     """
     if number is None:
         return "-"
-    unit, least = next((one for one in units if round(number / one[1]) < 1000), units[-1])
-    value = number / least
-    digits = 0 if least == 1 else next((some for some in (2, 1) if round(value, some) < 10 ** (3 - some)), 0)
-    return f"{value:.{digits}f} {unit}"
+    unit, size = next((one for one in units if _rounded(number, one[1]) < 1000), units[-1])
+    digits = (
+        0 if size == 1 else next((some for some in (2, 1) if _rounded(number * 10**some, size) < 1000), 0)
+    )
+    return f"{_fixed(_rounded(number * 10**digits, size), digits)} {unit}"
+
+
+def _rounded(part: int, whole: int) -> int:
+    """part / whole. A half is rounded up, as in the gem: spec/fixtures/figures.json."""
+    return (2 * part + whole) // (2 * whole)
+
+
+def _whole(number: float) -> int:
+    return math.floor(number + 0.5)
+
+
+def _fixed(number: int, digits: int) -> str:
+    """1234, 2 -> "12.34" """
+    text = str(number).rjust(digits + 1, "0")
+    return f"{text[:-digits]}.{text[-digits:]}" if digits else text
 
 
 def to_json(value: Any) -> str:

@@ -1,7 +1,7 @@
 """Finds programs that may run with privilege.
 
 The search covers the system's folders, never PATH. Each file, folder and link on the path must
-belong to root, and nobody else may write to it. lib/probescope/host/tool.rb has the same.
+belong to root, and nobody else may write to it. lib/probescope/tracing/tool.rb has the same.
 """
 
 from __future__ import annotations

@@ -13,15 +13,15 @@ import time
 from typing import Any, Dict, List, Optional, Tuple
 
 from probescope.command import cells, columns, machine, tables
-from probescope.command.answers import Column
 from probescope.command.complaint import complaint
+from probescope.command.definitions import MAP_KEYS, SCHEMA, Column
 from probescope.command.errors import CommandError, Refused, Usage
+from probescope.command.probed_process import ProbedProcess, find
 from probescope.command.programs import probes, program, question
 from probescope.command.reports import BY_REQUEST, Report, command_of, definition_of, report_of
 from probescope.command.result import Result, clock, iso, ratio
-from probescope.command.target import Target, find
 from probescope.command.terminal import Terminal
-from probescope.command.text import SCHEMA, clean, share, to_json
+from probescope.command.text import clean, share, to_json
 from probescope.command.tool import ENVIRONMENT
 
 # Runs bpftrace until the standard input of this shell closes, which happens whenever the command
@@ -74,8 +74,6 @@ SETTLE = 0.02
 # Limit on the time that the process takes to install its hooks when its threads are busy.
 HOOK_SECONDS = 2
 CHECK = "probescope doctor"
-# Rows in each of bpftrace's maps, unless the answer's definition has another number.
-MAP_KEYS = 16_384
 
 
 def run(options: Any) -> int:
@@ -83,44 +81,49 @@ def run(options: Any) -> int:
         return to_file(options)
     path = program(program_name(options))
     report = report_of(path.stem)
-    for name, value in (("--min", options.min), ("--sort", options.sort)):
-        if value and not report:
-            raise Usage(
-                f"{name} is for tables, and {path.stem} has none",
-                f"probescope trace {path.stem} -p {options.pid}",
-            )
-    if options.sort:
-        sort_column(path.stem, options.sort)
-    if options.json and not (report or columns.of(path.stem).event):
-        raise Usage(f"{path.stem} has no JSON", f"probescope trace exceptions -p {options.pid} --json")
+    check_options(options, path.stem, report)
     for check in (machine.kernel, machine.uprobes, machine.tracefs):
         check()
     bpftrace = machine.bpftrace()
     prefix = machine.privilege()
-    target = find_or_trust(options.pid, bool(prefix))
+    process = find_or_trust(options.pid, bool(prefix))
     names = probes(path)
     machine.check_numbers(bpftrace, names)
-    semaphores = check_target(target, names) if target else []
+    semaphores = check_process(process, names) if process else []
     output = Output(options, path.stem, names)
     words = command(
         bpftrace.path, options.pid, str(path), arguments(options, path.stem, report), keys(path.stem, report)
     )
-    tracer = Tracer([*prefix, *words], output, target, names)
+    measurement = Measurement([*prefix, *words], output, process, names)
     try:
-        tracer.attach(semaphores)
-        check_served(options.pid, tracer.answers(), output)
+        measurement.attach(semaphores)
+        check_served(options.pid, measurement.answers(), output)
         print(
             f"{question(path)} Process {options.pid}{'' if options.seconds else ', until Ctrl-C'}",
             file=sys.stderr,
         )
         _print(output.head())
-        tracer.read(options.seconds, options.max_overhead)
+        measurement.read(options.seconds, options.max_overhead)
     except KeyboardInterrupt:
-        tracer.read_to_the_flush()
+        measurement.read_to_the_flush()
     except CommandError:
-        tracer.end()
+        measurement.end()
         raise
-    return tracer.finish()
+    return measurement.finish()
+
+
+def check_options(options: Any, program: str, report: Any) -> None:
+    """Raises Usage for options that the program has no use for."""
+    for name, value in (("--min", options.min), ("--sort", options.sort)):
+        if value and not report:
+            raise Usage(
+                f"{name} is for tables, and {program} has none",
+                f"probescope trace {program} -p {options.pid}",
+            )
+    if options.sort:
+        sort_column(program, options.sort)
+    if options.json and not (report or columns.of(program).event):
+        raise Usage(f"{program} has no JSON", f"probescope trace exceptions -p {options.pid} --json")
 
 
 def to_file(options: Any) -> int:
@@ -222,7 +225,7 @@ def command(bpftrace: str, pid: int, path: str, more: List[str], room: int) -> L
     ]
 
 
-def find_or_trust(pid: int, through_sudo: bool) -> Optional[Target]:
+def find_or_trust(pid: int, through_sudo: bool) -> Optional[ProbedProcess]:
     """Returns the process, or None when only bpftrace, through sudo, may read it."""
     try:
         return find(pid)
@@ -232,15 +235,15 @@ def find_or_trust(pid: int, through_sudo: bool) -> Optional[Target]:
         raise
 
 
-def check_target(target: Target, names: List[str]) -> List[int]:
+def check_process(process: ProbedProcess, names: List[str]) -> List[int]:
     """Raises CommandError when the process does not serve the program. Returns the addresses of the
     semaphores.
     """
-    known = target.to_dict()
+    known = process.to_dict()
     if "watcher" not in known["flags"]:
         step = "call probescope.install() there, or restart it with PROBESCOPE=1"
         raise CommandError(
-            f"nobody looks for tracers in process {target.pid}: its watcher does not run", step
+            f"nobody looks for tracers in process {process.pid}: its watcher does not run", step
         )
     if known["deleted"]:
         raise CommandError(
@@ -255,7 +258,7 @@ def check_target(target: Target, names: List[str]) -> List[int]:
 
 
 def check_served(pid: int, found: Dict[str, Any], output: Output) -> None:
-    """Warns of probes that the process serves in part or not at all. found: from Tracer.answers."""
+    """Warns of probes that the process serves in part or not at all. found: from Measurement.answers."""
     states = {name: probe["state"] for name, probe in found.items() if name != "stats__done"}
     for name, state in states.items():
         if state in ("refused", "unsupported", "degraded"):
@@ -381,31 +384,14 @@ class Output:
     def _object(self, name: str, report: Report, rows: List[Dict[str, Any]], left_out: int) -> Dict[str, Any]:
         """Returns the object that docs/schema describes."""
         result = self.result
-        taken_out = [
-            {"probe": name, "at": iso(at)} for name, at in result.taken_out.items() if name in self._names
-        ]
-        interval = {
-            "begin": iso(result.interval[0]),
-            "end": iso(result.interval[1]),
-            "seconds": result.seconds,
-            "cpu_share": ratio(result.cpu_ns, result.wall_ns),
-            "looking_share": result.looking_share,
-        }
+        interval = self._interval()
         return {
             "schema": SCHEMA,
             "command": name,
             "pids": [result.pid],
             **interval,
             **({"sample_rate": result.sample_rate} if report.definition.samples else {}),
-            "processes": [
-                {
-                    "pid": result.pid,
-                    **interval,
-                    "waited_ns": result.waited_ns,
-                    "left_out": None,
-                    "taken_out": taken_out,
-                }
-            ],
+            "processes": [self._covered(interval)],
             "rows": [{name: row[name] for name in row if name in report.definition.fields} for row in rows],
             "rows_left_out": left_out,
             "not_covered": report.not_covered(),
@@ -414,31 +400,61 @@ class Output:
             "warnings": self._warnings,
         }
 
+    def _interval(self) -> Dict[str, Any]:
+        result = self.result
+        return {
+            "begin": iso(result.interval[0]),
+            "end": iso(result.interval[1]),
+            "seconds": result.seconds,
+            "cpu_share": ratio(result.cpu_ns, result.wall_ns),
+            "looking_share": result.looking_share,
+        }
 
-class Tracer:
-    """target: None when only bpftrace may read the process. names: the program's probes."""
+    def _covered(self, interval: Dict[str, Any]) -> Dict[str, Any]:
+        """Returns how the process was covered: the whole interval, since it is the only one."""
+        taken_out = [
+            {"probe": name, "at": iso(at)}
+            for name, at in self.result.taken_out.items()
+            if name in self._names
+        ]
+        return {
+            "pid": self.result.pid,
+            **interval,
+            "waited_ns": self.result.waited_ns,
+            "left_out": None,
+            "taken_out": taken_out,
+        }
 
-    def __init__(self, words: List[str], output: Output, target: Optional[Target], names: List[str]) -> None:
+
+class Measurement:
+    """bpftrace on one process, for one interval.
+
+    process: None when only bpftrace may read it. names: the program's probes.
+    """
+
+    def __init__(
+        self, words: List[str], output: Output, process: Optional[ProbedProcess], names: List[str]
+    ) -> None:
         pipe = subprocess.PIPE
         self._output = output
         self._pid = output.result.pid
-        self._target = target
+        self._process = process
         self._names = names
         self._began_ns = time.monotonic_ns()
         self._room = int(
             next(word.partition("=")[2] for word in words if word.startswith("BPFTRACE_MAP_KEYS_MAX="))
         )
-        self._process = subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe)
+        self._keeper = subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe)
         self._rest = {"out": b"", "err": b""}
-        self._streams = {self._process.stdout: "out", self._process.stderr: "err"}
+        self._streams = {self._keeper.stdout: "out", self._keeper.stderr: "err"}
         self._errors: List[str] = []
 
     def attach(self, semaphores: List[int]) -> None:
         """Waits until the kernel counts a tracer on each probe, or until bpftrace has ended."""
         deadline = time.monotonic() + ATTACH_SECONDS
-        while self._target and self._streams and time.monotonic() < deadline:
+        while self._process and self._streams and time.monotonic() < deadline:
             try:
-                if all(self._target.listened(semaphores)):
+                if all(self._process.listened(semaphores)):
                     return
             except Refused:  # the process has ended, and bpftrace will end too
                 return
@@ -492,7 +508,7 @@ class Tracer:
                 0 if began else FIRST_FLUSH_SECONDS
             ):
                 return
-            self._take(0.05 if self._target else 0.5)
+            self._take(0.05 if self._process else 0.5)
 
     def _is_too_dear(self, limit: Optional[float], first: Dict[str, Any], seconds: float) -> bool:
         """Warns when the overhead is above the limit. first: the state when the interval began."""
@@ -532,12 +548,12 @@ class Tracer:
 
     def end(self) -> int:
         """Ends bpftrace. Returns its exit status."""
-        assert self._process.stdin
+        assert self._keeper.stdin
         while True:
             try:
-                self._process.stdin.close()
+                self._keeper.stdin.close()
                 self._until(None)
-                return self._process.wait()
+                return self._keeper.wait()
             except KeyboardInterrupt:
                 continue  # bpftrace is ending already
 
@@ -560,10 +576,10 @@ class Tracer:
 
     def _look(self) -> bool:
         """Stores the current state of the process. Returns False when it cannot be read."""
-        if not self._target:
+        if not self._process:
             return False
         try:
-            known = self._target.to_dict()
+            known = self._process.to_dict()
         except CommandError:
             return False
         self._output.result.known = known
@@ -574,13 +590,13 @@ class Tracer:
         return True
 
     def _flushes(self) -> Optional[int]:
-        """The number of flushes, or None when it cannot be read. Without a target, seconds are
+        """The number of flushes, or None when it cannot be read. Without it, seconds are
         counted instead.
         """
-        if not self._target:
+        if not self._process:
             return int(time.monotonic())
         try:
-            return self._target.flushes()
+            return self._process.flushes()
         except Refused:
             return None
 

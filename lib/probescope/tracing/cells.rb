@@ -1,0 +1,104 @@
+# frozen_string_literal: true
+
+require "time"
+require_relative "clock"
+require_relative "display"
+require_relative "figure"
+
+module Probescope
+  module Tracing
+    # The cells of tables. For each kind of column in docs/schema/schemas.yml there is a function of
+    # a row and the column's key. An unknown value is shown as "-".
+    module Cells
+      # Kinds of figures, which are aligned to the right.
+      RIGHT = %i[share time time_above_zero count decimal bytes number].freeze
+
+      module_function
+
+      # The text of a row in a column (Definitions::Column).
+      def of(column, row) = public_send(column.kind, row, column.key)
+
+      # Sorts rows by a column: figures from the largest to the smallest, texts alphabetically. Rows
+      # without a known value come last.
+      def sorted(rows, column)
+        known, unknown = rows.partition { |row| of(column, row) != "-" }
+        return known.sort_by { |row| of(column, row) } + unknown unless RIGHT.include?(column.kind)
+
+        known.sort_by.with_index { |row, i| [-row[column.key], i] } + unknown
+      end
+
+      def share(row, key) = Figure.share(row[key])
+      def time(row, key) = Figure.time(row[key])
+      # An event that has no time has no text: a call that begins.
+      def time_at_end(row, key) = row[key] ? Figure.time(row[key]) : ""
+      def time_above_zero(row, key) = Figure.time(row[key]&.positive? ? row[key] : nil)
+      def count(row, key) = Figure.count(row[key])
+      def decimal(row, key) = Figure.decimal(row[key])
+      def bytes(row, key) = Figure.bytes(row[key])
+      def number(row, key) = text(row, key)
+
+      def text(row, key) = row[key].to_s.empty? ? "-" : row[key].to_s
+
+      # "app.rb:12"
+      def place(row, _key) = row[:file] ? [row[:file], row[:line]].compact.join(":") : "-"
+
+      # Local time of day.
+      def clock(row, key) = row[key] ? Clock.of_day(Time.iso8601(row[key])) : "-"
+
+      # The request that a row belongs to.
+      def request(row, _key = nil) = joined(row.values_at(:method, :route), " ")
+
+      def largest_builtin(row, key)
+        largest = row[key].first
+        largest ? "#{share(largest, :share)} #{text(largest, :function)}" : "-"
+      end
+
+      def raised_exception(row, key) = joined(row.values_at(key, :raised_at), " at ")
+
+      # Adds the time until which the function was counted, if counting has stopped.
+      def counted_function(row, key)
+        "#{text(row, key)}#{" (until #{clock(row, :counted_until)})" if row[:counted_until]}"
+      end
+
+      # The status of a row with one status only, otherwise the class of its statuses.
+      def status(row, key)
+        only = row[:statuses].keys
+        only.size == 1 && only.first.positive? ? only.first.to_s : text(row, key)
+      end
+
+      # Indented below its caller.
+      def nested_call(row, key)
+        indent = "  " * [row[:depth], Display::DEEPEST].min
+        "#{indent}#{text(row, key)}#{"  (raised)" if row[:outcome] == "raised"}"
+      end
+
+      # Indented below its caller, with = where it ends, and with its place otherwise.
+      def live_call(row, key)
+        mark, place = row[:event] == "leave" ? ["= ", nil] : [nil, row[:file] && place(row, nil)]
+        outcome = row[:outcome] unless row[:outcome] == "returned"
+        indent = "  " * [row[:depth], Display::DEEPEST_LIVE].min
+        ["#{indent}#{mark}#{row[key]}", outcome, place].compact.join("  ")
+      end
+
+      def lost_rows_and_samples(row, key) = Figure.count(row[key].values_at(:rows, :samples).sum)
+
+      # Texts, or none.
+      def words(row, key) = Array(row[key]).join(" ")
+
+      def yes_or_no(row, key) = {true => "yes", false => "no"}.fetch(row[key], "?")
+
+      def path_or_none(row, key) = row[key] || "none"
+
+      # A version, and whether its file was deleted or replaced.
+      def library(row, key) = "#{row[key]}#{" gone" if row[:deleted]}"
+
+      # The trace id in a traceparent. A traceparent that is not in W3C's format is shown whole.
+      def trace_id(row, key) = row[key] ? row[key][/\A\h\h-(\h{32})-/, 1] || row[key] : "-"
+
+      def joined(parts, by)
+        found = parts.compact
+        found.empty? ? "-" : found.join(by)
+      end
+    end
+  end
+end

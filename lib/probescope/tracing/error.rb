@@ -1,0 +1,17 @@
+# frozen_string_literal: true
+
+module Probescope
+  module Tracing
+    # An error for the user: what failed, in one line, and what to do.
+    class Error < StandardError
+      attr_reader :next_step
+
+      def initialize(message, next_step = nil)
+        super(message)
+        @next_step = next_step
+      end
+
+      def in_one_line = [message, next_step].compact.join("; try: ")
+    end
+  end
+end

@@ -1,0 +1,59 @@
+# frozen_string_literal: true
+
+require_relative "error"
+
+module Probescope
+  module Tracing
+    # Checks what the kernel supports. Each method returns a line for doctor, or raises Error with
+    # the next step.
+    class Kernel
+      OLDEST = [4, 20].freeze
+
+      def release = File.read("/proc/sys/kernel/osrelease").strip
+
+      def version
+        raise not_linux unless RUBY_PLATFORM.include?("linux")
+        return "Linux #{release}" if (release.scan(/\d+/).first(2).map(&:to_i) <=> OLDEST) >= 0
+
+        raise Error.new("Linux #{release} does not count the tracers of a probe",
+                        "run it on Linux 4.20 or later")
+      end
+
+      def uprobes
+        raise not_linux unless RUBY_PLATFORM.include?("linux")
+        return "uprobes" if File.exist?("/sys/bus/event_source/devices/uprobe/type")
+
+        raise Error.new("the kernel has no uprobes (/sys/bus/event_source/devices/uprobe is missing)",
+                        "run a kernel with CONFIG_UPROBE_EVENTS=y, and mount sysfs on /sys " \
+                        "where a container lacks it")
+      end
+
+      # Reads the list of mounts, because only root may enter the folder itself.
+      def tracefs
+        mounts = File.foreach("/proc/self/mounts").map(&:split)
+        found = mounts.find { |_, point, type| type == "tracefs" && point == "/sys/kernel/tracing" } ||
+                mounts.find { |_, point, type| type == "tracefs" && point == "/sys/kernel/debug/tracing" }
+        return "tracefs on #{found[1]}" if found
+
+        raise Error.new("tracefs is not mounted", "sudo mount -t tracefs tracefs /sys/kernel/tracing")
+      end
+
+      def btf
+        File.exist?("/sys/kernel/btf/vmlinux") ? "BTF" : "no BTF: not needed by these programs"
+      end
+
+      # Raises Error for the first requirement of tracing that is missing.
+      def check
+        version
+        uprobes
+        tracefs
+      end
+
+      private
+
+      def not_linux
+        Error.new("USDT probes need Linux, and this is #{RUBY_PLATFORM}", "run it where the process runs")
+      end
+    end
+  end
+end

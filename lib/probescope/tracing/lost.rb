@@ -1,0 +1,25 @@
+# frozen_string_literal: true
+
+# Generated from providers/tracing.yml by `rake generate`. Do not edit.
+module Probescope
+  module Tracing
+    # What a trace could not count.
+    module Lost
+      # {field in JSON => map of the program}
+      MAPS = {
+        rows: "rows_dropped",
+        map_full: "map_full",
+        samples: "samples_missed",
+        details: "details_suppressed"
+      }.freeze
+      # {field => warning}, with the number and the keys that would be enough
+      WARNINGS = {
+        events: "%<number>d events were lost between the kernel and bpftrace",
+        rows: "%<number>d events had no row of their own: the process's memory for names is full (see (overflow))",
+        map_full: "%<number>d rows were dropped: bpftrace's maps are full; give them room: PROBESCOPE_MAP_KEYS=%<keys>d",
+        samples: "%<number>d samples could not be taken",
+        details: "%<number>d exception details were over the limit of 10 a second"
+      }.freeze
+    end
+  end
+end

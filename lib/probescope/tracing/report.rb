@@ -1,0 +1,73 @@
+# frozen_string_literal: true
+
+require_relative "clock"
+require_relative "result"
+
+module Probescope
+  module Tracing
+    # The rows of one command's answer, from the result of one trace, or from the part of one
+    # process. A command defines a subclass with
+    #   rows         Hashes with the fields that docs/schema/schemas.yml lists for its rows, the
+    #                most important row first; other keys of a Hash are for its cells only
+    # and, with --min, share(row). Where the definition in that file is not enough, it also defines
+    # nothing, not_covered or below.
+    class Report
+      attr_reader :result
+
+      # definition: Definitions::Definition. by_request: whether each request has its own rows.
+      def initialize(result, definition, by_request: false)
+        @result = result
+        @definition = definition
+        @by_request = by_request
+      end
+
+      # The share of a row that --min compares; nil without --min.
+      def share(_row) = nil
+
+      # The text in place of a table without rows.
+      def nothing = @definition.nothing
+
+      # What the figures never cover, one text each.
+      def not_covered = ["not covered: #{@definition.not_covered}"].select { @definition.not_covered }
+
+      # The text under the table, or nil. shown: Answer::Shown.
+      def below(_shown) = nil
+
+      private
+
+      # {method:, route:} of a row, for its JSON; {} without --by-request. The row's last name is
+      # the number of the request.
+      def request(row)
+        return {} unless @by_request
+
+        method, route = result.requests[Result.request(row.names.last)]
+        {method: route && method, route: route || method}
+      end
+
+      # {what => name, file:, line:} of a row whose first three names are these.
+      def named(row, what)
+        name, file, line = row.names
+        {what => known(name), file: known(file), line: known(line)}
+      end
+
+      # A place that a program stores as (file, line): "app.rb:12", or nil.
+      def place(row, map) = row.values(map)&.then { |file, line| known(file) && "#{file}:#{line}" }
+
+      # nil for an empty name or a 0, which stand for unknown values.
+      def known(value) = ["", 0].include?(value) ? nil : value
+
+      def sum(rows, key) = rows.sum { |row| row[key] || 0 }
+
+      def ratio(part, whole) = Figure.ratio(part, whole)
+
+      # How many there were in each second of the interval; nil without an interval.
+      def per_second(count) = ratio(count, result.seconds)&.round(3)
+
+      # Sorts by the keys, the largest value first. Ties are sorted by place, so that two runs show
+      # the same order.
+      def sorted(rows, *keys)
+        rows.sort_by { |row| [*keys.map { |key| -(row[key] || 0) }, row.values_at(:file, :line).join(":")] }
+      end
+    end
+  end
+end
