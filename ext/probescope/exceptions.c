@@ -697,6 +697,18 @@ static const ps_site *rescue_site(rb_trace_arg_t *arg, VALUE path)
     return kept->site;
 }
 
+/*
+ * The frames of the rescuing method and its callers. A `rescue` clause is a frame of its own, on top
+ * of its method's. A rescue in C, whose frame has no path, has no clause.
+ */
+static uint32_t depth_of_rescue(void)
+{
+    VALUE top;
+    int line;
+    bool clause = rb_profile_frames(0, 1, &top, &line) == 1 && !NIL_P(rb_profile_frame_path(top));
+    return count_frames() - clause;
+}
+
 static void count_rescue(VALUE tracepoint, void *unused)
 {
     if (PS_UNLIKELY(!ps_contexts_on_main_ractor())) return;
@@ -717,7 +729,7 @@ static void count_rescue(VALUE tracepoint, void *unused)
         PS_ADD(counted(row)[PS_EXCEPTION_RESCUED], 1);
         PS_WRITE_RELEASE(row->at[PS_EXCEPTION_RESCUED_AT], site);
         if (PS_ENABLED(EXCEPTION__RESCUE)) {
-            uint32_t now_deep = count_frames();
+            uint32_t now_deep = depth_of_rescue();
             struct ps_more_exception__rescue more = {.path = site->path,
                                                      .function = site->name,
                                                      .raise_file = row->site->file,
