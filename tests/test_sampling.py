@@ -322,6 +322,34 @@ gate.done(job=sum(used), all=all)
     attempts(check)
 
 
+def test_the_time_of_threads_that_have_ended_is_sampled_or_missed_and_no_more(trace):
+    """A thread may end right after its sample. The reading of its clock at the last tick is then
+    older than the sample: the difference once counted as 2^64 ns that had no sample.
+    """
+    run = trace(
+        WORK
+        + """
+def job():
+    for _ in range(3): heavy()
+
+gate.on("sample__stats")
+gate.flushed(1)
+start = time.process_time()
+while time.process_time() < start + 3:
+    thread = threading.Thread(target=job)
+    thread.start()
+    thread.join()
+gate.flushed(2)
+gate.done(cpu=time.process_time() - start)
+""",
+        STATS,
+    )
+    flushes = run.events("stats__done")
+    taken, missed = (sum(flush[name] for flush in flushes) for name in ("samples_taken", "samples_missed"))
+    assert taken > 0
+    assert taken + missed < 200 * run.report["cpu"]  # 99 a second
+
+
 @needs_ticks_in_time
 def test_a_thread_that_lost_its_cpu_before_the_tick_is_not_sampled(trace):
     """On a busy machine, the kernel takes a CPU away mostly where a thread reads its CPU time. The

@@ -439,7 +439,8 @@ static bool note_clock(struct thread *thread)
     } else if (thread->idle < IDLE) {
         thread->idle++;
     }
-    if (thread->at_tick - thread->charged > CARRIED_MOST_NS) {
+    /* A thread that ended after its last sample has no reading from after that sample. */
+    if (thread->at_tick > thread->charged && thread->at_tick - thread->charged > CARRIED_MOST_NS) {
         miss(thread->at_tick - thread->charged);
         thread->charged = thread->at_tick;
     }
