@@ -58,10 +58,10 @@ static void adds_what_the_vm_takes(void)
     CHECK(ps_looking_ns() == before);
 }
 
-/* Returns the ns a run that 1,000 runs took, of which the VM's part is 100 ns as a rule. */
+/* Returns the ns a run that 1,000 runs took, of which the VM's part is 1 ms as a rule. */
 static uint64_t ns_a_run(int usual)
 {
-    ps_looking_besides(PS_LOOK_LATENCY, 100);
+    ps_looking_besides(PS_LOOK_LATENCY, 1000000);
     ps_looking_usual(PS_LOOK_LATENCY, usual);
     uint64_t before = ps_looking_ns();
     for (int i = 0; i < 1000; i++) {
@@ -73,12 +73,12 @@ static uint64_t ns_a_run(int usual)
     return (ps_looking_ns() - before) / 1000;
 }
 
-/* The timed part takes some 100 ns. */
+/* The timed part takes some 100 ns, and on a busy machine some us. The VM's part is far larger. */
 static void scales_what_the_vm_takes_within_bounds(void)
 {
-    uint64_t slow = ns_a_run(1), fast = ns_a_run(1000000);
-    CHECK(slow > fast + 150); /* 250 instead of 50 */
-    CHECK(fast >= 50);
+    uint64_t slow = ns_a_run(1), fast = ns_a_run(1000000000);
+    CHECK(slow >= 2500000 && slow < 2700000);
+    CHECK(fast >= 500000 && fast < 700000);
 }
 
 static void *work(void *unused)
