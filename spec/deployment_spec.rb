@@ -115,7 +115,7 @@ RSpec.describe "The bridge's deployment" do
                                      RbConfig.ruby, Support::EXE, *command, env: ENV.to_h))
     bridge.await_line(/attached to/, stream: :err)
     await("spans") { server.spans.any? }
-    expect(bridge.stop(within: 10)).to be_success
+    expect(bridge.stop(within: 60)).to be_success
   end
 
   it "has a reason for each capability of the DaemonSet, and the same capabilities as the unit" do

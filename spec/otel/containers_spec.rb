@@ -62,7 +62,7 @@ RSpec.describe "probescope otel and containers" do
     bridge.await_line(/attached to/, stream: :err)
     found = await("spans") { server.spans.first }
     expect(found.last.name).to eq("Object#slow")
-    expect(bridge.stop(within: 10)).to be_success
+    expect(bridge.stop(within: 60)).to be_success
     found.first
   end
 

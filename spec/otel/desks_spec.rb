@@ -77,7 +77,7 @@ RSpec.describe "probescope otel and an application without OpenTelemetry", :bpf,
         sent.call.select { |span| span.tags["span.kind"] == "server" && span.tags["url.path"] != "/" }
       end
       await("every request in Jaeger", within: 60, every: 0.5) { served.call.size >= 40 }
-      expect(bridge.stop(within: 10)).to be_success
+      expect(bridge.stop(within: 60)).to be_success
       spans = served.call
       expect(spans.map { |span| [span.name, span.tags["http.response.status_code"]] }.tally)
         .to eq(["GET #{desk[:route]}", 200] => 35, ["POST /orders", 500] => 4, ["GET", 404] => 1)

@@ -24,7 +24,7 @@ RSpec.describe "probescope otel and fluentd", :bpf do
     spans = JSON.parse(process.await_line(/^did (.*)$/)[1])
     flushes = process.info.header[:flushes]
     await("two flushes") { process.info.header[:flushes] > flushes + 1 }
-    expect(bridge.stop(within: 10)).to be_success
+    expect(bridge.stop(within: 60)).to be_success
     report = JSON.parse(bridge.err.lines.grep(/received/).last[/\{.*/], symbolize_names: true)
     await("all records") { fluentd.records.size >= report.dig(:logs, :exported) }
 

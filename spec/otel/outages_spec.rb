@@ -82,7 +82,7 @@ RSpec.describe "probescope otel and a backend that fails", :bpf do
       end
       process.signal(:USR2)
       calls = process.await_line(/^calls (\d+)$/)[1].to_i
-      expect(bridge.stop(within: 10)).to be_success
+      expect(bridge.stop(within: 60)).to be_success
 
       report = report(bridge)
       expect(report.dig(:traces, :dropped)).to eq({})
@@ -114,7 +114,7 @@ RSpec.describe "probescope otel and a backend that fails", :bpf do
     bridge.await_line(/takes them again/, stream: :err, within: 60)
     # At its end the bridge sends for a limited time.
     await("the queue at the backend", within: 60) { server.span_ids.size >= 16_384 - 100 }
-    expect(bridge.stop(within: 10)).to be_success
+    expect(bridge.stop(within: 60)).to be_success
 
     report = report(bridge)
     traces = report[:traces]
@@ -131,7 +131,7 @@ RSpec.describe "probescope otel and a backend that fails", :bpf do
       bridge = bridge(target(app, "1").ready, env: figures_apart)
       await("a request") { server.times.any? }
       began = monotonic
-      expect(bridge.stop(within: 10)).to be_success
+      expect(bridge.stop(within: 60)).to be_success
       expect(monotonic - began).to be < 6
 
       report = report(bridge)

@@ -60,7 +60,7 @@ RSpec.describe "probescope otel and requests beside each other", :bpf do
       process.await_line(/^done$/, within: 300)
       parents = Support::Parents.new(JSON.parse(File.read(file)))
       await("all spans", every: 0.2) { server.spans.size >= parents.expected }
-      expect(bridge.stop(within: 10)).to be_success
+      expect(bridge.stop(within: 60)).to be_success
       @told = JSON.parse(bridge.err.lines.grep(/received/).last[/\{.*/])
       parents.take(server.spans)
     end

@@ -76,7 +76,7 @@ RSpec.describe "The privilege of probescope otel", :bpf do
                    "--no-new-privs")
     child.await_line(/attached to/, stream: :err)
     await("spans") { server.spans.any? }
-    expect(child.stop(within: 10)).to be_success
+    expect(child.stop(within: 60)).to be_success
 
     expect(refused("setpriv", "--bounding-set", only((capabilities | %w[setuid]) - %w[sys_ptrace setgid])))
       .to match(

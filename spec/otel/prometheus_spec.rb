@@ -59,7 +59,7 @@ RSpec.describe "probescope otel and Prometheus", :bpf, :python do
     all = processes(ruby, 2) + processes(python, 1)
     bridge = bridge(ruby.pid, python.pid, prometheus.endpoint)
     counts = work(all)
-    expect(bridge.stop(within: 10)).to be_success
+    expect(bridge.stop(within: 60)).to be_success
     report = JSON.parse(bridge.err.lines.grep(/received/).last[/\{.*/])
     await("the last figures") do
       prometheus.query("otel_sdk_exporter_span_exported_total").values == [report.dig("traces", "exported")]

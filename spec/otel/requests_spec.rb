@@ -25,7 +25,7 @@ RSpec.describe "probescope otel and requests", :bpf do
     process.puts("go")
     process.await_line(/^done$/)
     await("its spans", every: 0.2) { server.spans.size >= count }
-    expect(bridge.stop(within: 10)).to be_success
+    expect(bridge.stop(within: 60)).to be_success
     @report = JSON.parse(bridge.err.lines.grep(/received/).last[/\{.*/])
     expect(@report).to include("lost_by_the_kernel" => 0, "waiting" => 0)
     server.spans.map(&:last)

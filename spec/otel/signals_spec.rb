@@ -49,7 +49,7 @@ RSpec.describe "probescope otel", :bpf do
     await("three flushes") { process.info.header[:flushes] > flushes + 3 }
     process.signal(:USR2)
     counts = process.await_line(/^counts (.*)$/)[1].split.map(&:to_i)
-    expect(bridge.stop(within: 10)).to be_success
+    expect(bridge.stop(within: 60)).to be_success
     @report = JSON.parse(bridge.err.lines.grep(/received/).last[/\{.*/], symbolize_names: true)
     counts
   end
@@ -153,7 +153,7 @@ RSpec.describe "probescope otel", :bpf do
     await("all calls at the backend", within: 60) do
       metrics.fetch("probescope.function.calls", {}).values.sum == 6600
     end
-    expect(bridge.stop(within: 10)).to be_success
+    expect(bridge.stop(within: 60)).to be_success
     calls = metrics.fetch("probescope.function.calls")
     rest = calls.select { |point, _| point["otel.metric.overflow"] }
     expect([calls.size, rest.size, calls.values.sum]).to eq([2000, 1, 6600]), bridge.err

@@ -60,7 +60,7 @@ RSpec.describe "probescope otel", :bpf, :jaeger do
     process.puts("go")
     process.await_line(/^done$/, within: 60)
     await("all spans in Jaeger", within: 60, every: 0.5) { jaeger.traces("shop").sum(&:size) >= 8 * 150 * 5 }
-    expect(bridge.stop(within: 10)).to be_success
+    expect(bridge.stop(within: 60)).to be_success
     process.puts("end")
 
     traces = jaeger.traces("shop")
