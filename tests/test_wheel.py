@@ -51,6 +51,7 @@ def source(tmp_path_factory):
     return folder / f"probescope-{VERSION}.tar.gz"
 
 
+@pytest.mark.full("builds the wheel once more")
 def test_a_wheel_has_the_extension_with_all_probes_the_programs_and_the_types(source, tmp_path):
     pip("wheel", str(source), "--wheel-dir", str(tmp_path))
     (wheel,) = tmp_path.glob("*.whl")
