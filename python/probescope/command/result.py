@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from datetime import datetime, timezone
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from probescope.command.lost import MAPS
+from probescope.command.text import half_up
 
 # Number of attempts to read two clocks at the same time.
 READINGS = 5
@@ -220,16 +220,15 @@ def ratio(part: Optional[int], whole: float) -> Optional[float]:
 
 
 def rounded(number: Optional[float]) -> Optional[int]:
-    """Rounds a half up, as the gem does. Python's own round() takes the even digit."""
-    return None if number is None else math.floor(number + 0.5)
+    return None if number is None else half_up(number)
 
 
 def decimals(number: Optional[float], digits: int) -> Optional[float]:
-    """The same, to a number of decimal places. number: not negative."""
+    """Rounds a half up, to a number of decimal places. number: not negative."""
     if number is None:
         return None
     scale: float = 10**digits
-    found = math.floor(number * scale + 0.5)
+    found = half_up(number * scale)
     # 0.285 * 100 is less than 28.5, but 28.5 / 100 is 0.285: Ruby rounds it to 0.29.
     return (found + 1 if (found + 0.5) / scale <= number else found) / scale
 

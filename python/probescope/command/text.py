@@ -44,15 +44,15 @@ def count(number: Optional[int]) -> str:
 
 
 def share(part: Optional[float]) -> str:
-    return "-" if part is None else f"{_fixed(_whole(part * 1000), 1)} %"
+    return "-" if part is None else f"{_fixed(half_up(part * 1000), 1)} %"
 
 
 def decimal(number: Optional[float]) -> str:
     """ "12.3", "6,705"."""
     if number is None:
         return "-"
-    tenths = _whole(number * 10)
-    return _fixed(tenths, 1) if tenths < 10_000 else count(_whole(number))
+    tenths = half_up(number * 10)
+    return _fixed(tenths, 1) if tenths < 10_000 else count(half_up(number))
 
 
 def _scaled(number: Optional[int], units: Units) -> str:
@@ -74,7 +74,8 @@ def _rounded(part: int, whole: int) -> int:
     return (2 * part + whole) // (2 * whole)
 
 
-def _whole(number: float) -> int:
+def half_up(number: float) -> int:
+    """Rounds a half up, as the gem does. Python's own round() takes the even digit."""
     return math.floor(number + 0.5)
 
 
