@@ -13,8 +13,8 @@ module Probescope
       DEVIATIONS = 3
       # Less is within the accuracy of the other figures.
       LEAST = 0.05
-      # Seconds between two ticks. CONFIG_HZ of 100 is the lowest that distributions have, and here
-      # the cautious assumption: ticks are fewer, so chance accounts for more.
+      # Seconds between two ticks. Distributions set CONFIG_HZ to 100 and more. The lowest is
+      # assumed: of fewer ticks, chance explains a larger part.
       TICK = 0.01
 
       module_function
@@ -26,8 +26,8 @@ module Probescope
         nil
       end
 
-      # The part of the CPU time between two results of .of that no tick met, or nil: where it is
-      # small, or may be so by chance.
+      # The part of the CPU time between two results of .of that no tick met. nil if that part is
+      # below LEAST, or if chance alone may explain it.
       def missed(before, after)
         ticked, exact = after.zip(before).map { |now, earlier| now - earlier }
         return unless exact.positive?
