@@ -1,9 +1,9 @@
 """Formats recorded output of bpftrace as `python -m probescope trace PROGRAM -p PID [--json]`
 would. Run by spec/commands/recorded_spec.rb.
 
-Each input line is a JSON object: {"program", "pid", "json", "known", "output"}. `known` is the
-state of the process. `output` is bpftrace's output, with one character for each byte. Each answer
-is a line of JSON: [stdout, stderr].
+Each input line is a JSON object: {"program", "pid", "json", "known", "ended", "output"}. `known` is
+the state of the process, and `ended` is whether the process ended during the trace. `output` is
+bpftrace's output, with one character for each byte. Each answer is a line of JSON: [stdout, stderr].
 """
 
 import contextlib
@@ -23,6 +23,7 @@ def replay(asked, known):
     options = Namespace(pid=asked["pid"], json=asked["json"], top=TOP, min=0, sort=None, color="auto")
     output = Output(options, asked["program"], probes(program(asked["program"])))
     output.result.known = known
+    output.result.ended = asked["ended"]
     output.result.waited_ns = known.get("waited_ns")
     try:
         lines = [

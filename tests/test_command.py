@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 from probescope import _native
 from probescope.abi import PROBES
-from probescope.command import attach, machine
+from probescope.command import attach, columns, machine
 from probescope.command.complaint import complaint
 from probescope.command.errors import CommandError
 from probescope.command.info import HEAD, PROBE, Info
@@ -113,6 +113,20 @@ def test_an_interval_ends_where_its_rows_do_however_late_stats_done_fired():
 def interval_of(result):
     """Returns the interval in seconds from now."""
     return [round(moment.timestamp() - time.time(), 1) + 0 for moment in result.interval]
+
+
+@pytest.mark.parametrize("ended, reported, expected", [(False, 0, 2), (True, 0, 5), (True, 7, 7)])
+def test_events_are_lost_if_their_numbers_are_missing_or_bpftrace_reports_it(ended, reported, expected):
+    """2 and 5 did not arrive. A process that has ended fired 6 to 8, too."""
+    result = Result(1, "flow")
+    flow = columns.of("flow")
+    for number in (3, 1, 4):
+        flow.json(f"< {number} 1 1 1 0 5 5 0\tShop.pay", result)
+    flow.json("= 5 1 1000 2000 1000 10 1", result)
+    result.add({"@number": {"1": 8}})
+    result.lost_events = reported
+    result.ended = ended
+    assert result.lost()["events"] == expected
 
 
 def test_two_clocks_are_compared_whenever_the_cpu_is_lost_between_them(monkeypatch):

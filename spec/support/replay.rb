@@ -51,7 +51,7 @@ module Support
       lines = answers.filter_map { |answer| answer[:line] if answer[:is] == "output" }
       output = lines.join("\n").force_encoding(Encoding::ISO_8859_1).encode(Encoding::UTF_8)
       python.puts(JSON.generate({program: program, pid: pid, json: argv.include?("--json"),
-                                 known: known(answers), output: output}))
+                                 known: known(answers), ended: target(answers)[:ended], output: output}))
       out, err = JSON.parse(python.gets || raise("the wheel's command ended on #{program}"))
       objects = argv.include?("--json") ? out.lines.map { |line| JSON.parse(line) } : []
       out = "#{JSON.pretty_generate(objects.first)}\n" if objects.one?
@@ -61,7 +61,7 @@ module Support
 
     # The process's own state at the end, as the wheel's command reads it from the process.
     def known(answers)
-      target = answers.find { |answer| answer[:is] == "ended" }[:targets].first
+      target = target(answers)
       served = target[:serves].to_h { |name| [name.to_s, {state: "off"}] }
       {
         **target.slice(:runtime, :version, :waited_ns),
@@ -70,6 +70,9 @@ module Support
         probes: {**served, **target[:probes].transform_keys(&:to_s)}
       }
     end
+
+    # The process that was traced, in its last known state.
+    def target(answers) = answers.find { |answer| answer[:is] == "ended" }[:targets].first
 
     # One Python serves all replays. It ends when this process ends and closes its input.
     def python

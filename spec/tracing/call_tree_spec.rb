@@ -81,7 +81,19 @@ RSpec.describe Probescope::Tracing::Numbered do
     numbered.push(9, "e9", &take)
     numbered.rest(&take)
     expect(got.last(2)).to eq([2, "e9"])
-    expect(numbered.lost).to eq(6)
+    expect(numbered.missing).to eq(6)
+  end
+
+  it "counts at the end what was fired and has not arrived, with no event after it" do
+    got = []
+    take = ->(event) { got << event }
+    [1, 3].each { |number| numbered.push(number, "e#{number}", &take) }
+    numbered.fired(5, &take)
+    numbered.mark(5, "second", &take)
+    expect([numbered.missing, numbered.missing(9)]).to eq([3, 7])
+    numbered.rest(9, &take)
+    expect(got).to eq(["e1", 1, "e3", 6, "second"])
+    expect([numbered.missing, numbered.missing(9)]).to eq([7, 7])
   end
 
   it "stops waiting after a limit" do

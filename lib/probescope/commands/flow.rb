@@ -208,11 +208,23 @@ module Probescope
       end
 
       def finish(result)
-        @processes.each { |pid, events| events.rest { |event| take(pid, event) } if @pid.nil? || pid == @pid }
+        shown_processes.each do |pid, events|
+          events.rest(last_number(result, pid)) { |event| take(pid, event) }
+        end
         choose unless @pid
         tell_nothing(result) if @shown.zero? && !@closed
         tell_interval
       end
+
+      def missing(result)
+        shown_processes.sum { |pid, events| wanted?(pid) ? events.missing(last_number(result, pid)) : 0 }
+      end
+
+      def shown_processes = @pid ? @processes.slice(@pid) : @processes
+
+      # The number of the process's last event. nil if the process goes on: its events after the
+      # last flush are not in the interval, and bpftrace drops some of them while it ends.
+      def last_number(result, pid) = result&.ended?(pid) ? result.last_number(pid) : nil
 
       def tell_nothing(result)
         raise uncalled(result) if @function && @seen.empty?

@@ -13,6 +13,7 @@ module Probescope
     #   more_options(parser)   its own options
     #   receive(text)          takes a line that the program printed
     #   finish(result)         runs after the trace
+    #   missing(result)        how many events did not arrive, where it can count them
     # and prints with #show. docs/schema/schemas.yml defines its columns and its JSON.
     class Stream < Measuring
       # In effect without end.
@@ -39,12 +40,14 @@ module Probescope
 
       def report(result)
         found = checks(result)
-        found.of_a_stream(closed: @closed)
+        found.of_a_stream(closed: @closed, missing: missing(result))
         finish(result)
         raise found.nothing_known unless result.any? || @told
 
         0
       end
+
+      def missing(_result) = 0
 
       def heard(answer)
         case answer[:is]

@@ -45,13 +45,14 @@ module Probescope
 
       # A stream shows nothing that arrives while bpftrace detaches, so the end of the trace may
       # lack events. closed: whether the command ended the trace early, and shows nothing more.
-      def of_a_stream(closed:)
+      # missing: how many events did not arrive, by the command's own count.
+      def of_a_stream(closed:, missing: 0)
         ended
         served
         notes
         ends
         others
-        lost unless closed
+        lost(missing) unless closed
       end
 
       def nothing_known
@@ -216,8 +217,10 @@ module Probescope
         say("#{which} switched on too; rows left out: #{others[:rows]}")
       end
 
-      def lost
-        @result.lost.each do |what, number|
+      # The same loss may be in bpftrace's count and in the command's, so they are not added up.
+      def lost(missing = 0)
+        lost = @result.lost
+        {**lost, events: [lost[:events], missing].max}.each do |what, number|
           say(format(Lost::WARNINGS.fetch(what), number: number, keys: @keys * 4)) if number.positive?
         end
       end

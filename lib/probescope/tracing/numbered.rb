@@ -4,13 +4,11 @@ module Probescope
   module Tracing
     # Puts numbered events back into their order, and counts lost ones. Events arrive out of order
     # because bpftrace reads one buffer per CPU, and a thread moves between CPUs. An event that
-    # finds a buffer full is lost.
+    # finds a buffer full is lost. bpftrace's own count of lost events is not enough: the kernel
+    # reports a loss with the next event of the same CPU, and there may be none (decision 220).
     class Numbered
       # The most events that are held back while one is missing.
       PATIENCE = 4096
-
-      # How many events were given up.
-      attr_reader :lost
 
       def initialize
         @next = 1
@@ -45,12 +43,22 @@ module Probescope
         skip_to([@held.keys.min, expected + 1].compact.min, &block) while @next <= expected
       end
 
-      # Yields all events that are held back.
-      def rest(&block)
+      # For the end: yields all events that are held back, and gives up all other events that the
+      # process has fired. last: the number of the process's last event, if it is known. Otherwise
+      # the count of the last #fired is used.
+      def rest(last = nil, &block)
         skip_to(@held.keys.min, &block) until @held.empty?
+        skip_to(end_of(last) + 1, &block) if @next <= end_of(last)
       end
 
+      # How many events were given up so far, or will be given up by #rest(last).
+      def missing(last = nil) = @lost + end_of(last) + 1 - @next - @held.size
+
       private
+
+      # The number of the last event that is known to have been fired. @next - 1 is the last event
+      # that was yielded or given up.
+      def end_of(last) = [@next - 1, @fired, last, @held.keys.max].compact.max
 
       def skip_to(number, &block)
         missing = number - @next

@@ -199,6 +199,14 @@ module Probescope
       # {field of `lost` in JSON => number}
       def lost = {events: @output.lost_events, **Lost::MAPS.transform_values { |map| total(map) }}
 
+      # The number of the last event that flow.bt printed of a process, or nil.
+      def last_number(pid) = Result.number(@output.maps.dig("number", pid.to_s))
+
+      # Whether the process ended during the trace. pid: as the program prints it.
+      def ended?(pid)
+        members.any? { |member| member[:ended] && (@ended[:by_pid] || member[:pid] == pid) }
+      end
+
       # What other processes with the same library file sent: how many processes were switched on,
       # and how many of their rows were dropped.
       def others

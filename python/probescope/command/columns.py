@@ -126,9 +126,11 @@ def _call(line: str, result: Result) -> Optional[Event]:
     kind, *words = figures.split()
     numbers: List[int] = list(map(int, words))
     if kind == "=":
+        result.numbered.fired(numbers[0])
         return _covered(numbers, result)
     if kind not in ("<", ">"):
         raise ValueError("no event")
+    result.numbered.arrived(numbers[0])
     who = {
         "command": "flow",
         "pid": numbers[1],

@@ -567,6 +567,7 @@ class Measurement:
         if status:
             errors = "\n".join(self._errors) or f"exit status {status}"
             raise complaint(errors, "failed", f"{CHECK} -p {self._pid}")
+        self._output.result.ended = ended
         if ended:
             self._output.say(
                 f"process {self._pid} ended while it was traced; this is what was told until then"
