@@ -1,4 +1,5 @@
-"""Measures what probescope costs Python programs, and writes that part of docs/performance.md.
+"""Measures what probescope costs Python programs, and writes the figures into docs/performance.md,
+between the marks `bench/python.py` and `bench/python.py:samples`. What is written by hand is kept.
 
     sudo rake bench:python PYTHON="/opt/venv3.11/bin/python /opt/venv3.13/bin/python"
 
@@ -19,7 +20,6 @@ import performance_page
 
 BENCH = Path(__file__).resolve().parent
 PAGE = BENCH.parent / "docs/performance.md"
-MARKS = "<!-- bench/python.py -->", "<!-- end of bench/python.py -->"
 INTRODUCTION = """## Python
 
 {dated}
@@ -42,13 +42,6 @@ PROGRAMS = """### Whole programs without a tracer
 Measured by `bench/python_programs.py`. Each pair is one process with probescope loaded and one
 without; the two take turns. A ratio is the CPU time with probescope loaded divided by that without.
 """
-SAMPLES = """### Samples
-
-`sample__stats` at 99 samples a second in a process that works all the time (`bench/sampling.py`).
-Ticks follow the wall clock. On a busy machine, where the process has less than one CPU, their share
-of its CPU time is larger. The cost of waking a thread so often depends on the machine, so the
-benchmark also measures a process that only sleeps and wakes.
-"""
 
 
 def run(python, script, *arguments, may_fail=False):
@@ -62,7 +55,7 @@ def run(python, script, *arguments, may_fail=False):
 def section(pythons):
     parts = [
         INTRODUCTION.format(
-            dated=performance_page.line(),
+            dated=performance_page.line(each="figures"),
             machine=f"Linux {platform.release()} {platform.machine()}",
             cpus=os.cpu_count(),
         )
@@ -71,17 +64,29 @@ def section(pythons):
     parts += [re.sub(r"\ACPython (\S+), (.*)", r"### CPython \1\n\n\2", text) for text in overhead]
     parts += [IDLE, "\n".join(f"- {run(python, 'idle.py', may_fail=True)}" for python in pythons)]
     parts += [PROGRAMS, *(run(python, "python_programs.py") for python in pythons)]
-    parts += [SAMPLES, "\n".join(f"- {run(python, 'sampling.py', '40')}" for python in pythons)]
     return "\n\n".join(part.strip() for part in parts)
+
+
+def samples(pythons):
+    """Returns the figures below the heading "Samples". The rest there is written by hand."""
+    figures = "\n".join(f"- {run(python, 'sampling.py', '40')}" for python in pythons)
+    return f"{performance_page.line()}\n\n{figures}"
+
+
+def replaced(page, name, text):
+    """Returns the page with this text between the marks of this name, which are kept."""
+    begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    text = f"{begin}\n{text}\n{end}"
+    found = re.search(f"{re.escape(begin)}.*{re.escape(end)}", page, re.DOTALL)
+    return page.replace(found[0], text) if found else f"{page.rstrip()}\n\n{text}\n"
 
 
 def main(pythons):
     if not pythons:
         sys.exit(__doc__)
-    text = "\n".join([MARKS[0], section(pythons), MARKS[1]])
-    page = PAGE.read_text()
-    found = re.search(f"{re.escape(MARKS[0])}.*{re.escape(MARKS[1])}", page, re.DOTALL)
-    PAGE.write_text(page.replace(found[0], text) if found else f"{page.rstrip()}\n\n{text}\n")
+    for name, measured in (("bench/python.py", section), ("bench/python.py:samples", samples)):
+        text = measured(pythons)
+        PAGE.write_text(replaced(PAGE.read_text(), name, text))
 
 
 if __name__ == "__main__":
