@@ -17,7 +17,8 @@
  * `finally`, `with` and clauses that do not match. Those raise the exception again, and RERAISE
  * reports that. The handler that rescued is the one that was left without RERAISE. So a rescue is
  * known when it is over. It is counted, and fired, at the next exception of its thread, or when the
- * worker sees, within a second, that the thread does not handle the exception any more.
+ * worker, which looks every 0.3 s (LOOK_NS), sees that the thread does not handle the exception any
+ * more.
  *
  *   HANDLED -> in a handler -> RERAISE -> passing -> HANDLED (deeper) -> in a handler
  *                    `-> no longer handled: rescued
