@@ -10,7 +10,7 @@ from probescope.command import cells
 from probescope.command.definitions import ALL, LINES, LISTS, Column
 from probescope.command.display import LEAST_WIDTH, NARROWEST
 from probescope.command.errors import Usage
-from probescope.command.main import expanded, parser
+from probescope.command.main import expanded, main, parser
 from probescope.command.terminal import Terminal, heat, narrowed, shortened, width
 from probescope.command.trace import program_name, sort_column, to_file
 from tracing import python
@@ -109,6 +109,22 @@ def test_a_command_of_the_gem_is_one_here_and_takes_options_from_the_environment
     monkeypatch.setenv("PROBESCOPE_OPTS", "'")
     with pytest.raises(Usage, match="PROBESCOPE_OPTS is no list of options"):
         expanded(["hot", "-p", "7"])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("slow -p 1 1ms", "unexpected argument '1ms'; a time is given with --threshold"),
+        ("hot -p 1 more", "unexpected argument 'more'; usage: probescope trace NAME -p PID [options]"),
+        ("attach 1 2", "unexpected argument '2'; usage: probescope attach PID"),
+        ("script hot 1ms", "unexpected argument '1ms'; usage: probescope script [NAME]"),
+        ("doctor --what", "unrecognized arguments: --what"),
+        ("--what", "unrecognized arguments: --what"),
+    ],
+)
+def test_an_argument_that_the_command_does_not_take_is_named(words, message, capsys):
+    assert main(words.split()) == 2
+    assert capsys.readouterr().err.startswith(f"probescope: {message}\n  try: probescope ")
 
 
 def test_a_command_that_is_not_there_may_have_been_meant_for_another():

@@ -33,7 +33,12 @@ RSpec.describe "Bad input" do
       expect(refuse("hot", "-p", 1, "-d", "soon", status: 2)).to include("invalid argument: -d soon")
       expect(refuse("hot", "-p", 1, "--top", "-1", status: 2)).to include("--top")
       expect(refuse("hot", "-p", 1, "--frobnicate", status: 2)).to include("invalid option")
-      expect(refuse("hot", "-p", 1, "more", status: 2)).to include("too much")
+      expect(refuse("hot", "-p", 1, "more", status: 2))
+        .to include('unexpected argument "more"; usage: probescope hot -p PID [options]')
+      {"slow" => "--threshold", "otel" => "--slow", "flow" => "--min"}.each do |command, option|
+        expect(refuse(command, "1ms", status: 2))
+          .to include("unexpected argument \"1ms\"; a time is given with #{option}\n  try: #{option} 1ms\n")
+      end
       expect(refuse("flow", "-p", 1, "--min", "soon", status: 2)).to include('"soon" is no time')
       expect(refuse("stat", "-p", 1, "-d", "0", status: 2)).to include("positive number of seconds")
       expect(refuse("slow", "-p", 1, "--threshold", "999us", status: 2))

@@ -45,7 +45,19 @@ module Probescope
 
       # Takes the arguments that are no options. By default there must be none.
       def arguments(rest)
-        raise CLI::Usage.new("#{rest.first.inspect} is too much", "probescope #{name} --help") if rest.any?
+        return if rest.empty?
+
+        text = rest.first
+        option = time_option if text.match?(TIME)
+        takes = option ? "a time is given with #{option}" : "usage: probescope #{self.class::USAGE}"
+        raise CLI::Usage.new("unexpected argument #{text.inspect}; #{takes}",
+                             option ? "#{option} #{text}" : "probescope #{name} --help")
+      end
+
+      # The option that takes a time such as "10ms". nil if the command has none.
+      def time_option
+        switches = parser.top.list.grep(OptionParser::Switch)
+        switches.find { |switch| switch.arg.to_s.strip == "TIME" }&.long&.first
       end
 
       def pid_option(parser)
@@ -57,11 +69,12 @@ module Probescope
       end
 
       TIME_UNITS = {"ns" => 1, "us" => 1e3, "ms" => 1e6, "s" => 1e9}.freeze
+      TIME = /\A(\d+(?:\.\d+)?)(ns|us|ms|s)\z/
 
       # "10ms", "1.5s" as nanoseconds. example: what the error message suggests for a malformed
       # time.
       def duration(text, example)
-        number, unit = text.match(/\A(\d+(?:\.\d+)?)(ns|us|ms|s)\z/)&.captures
+        number, unit = text.match(TIME)&.captures
         raise CLI::Usage.new("#{text.inspect} is no time", example) unless number
 
         (number.to_f * TIME_UNITS.fetch(unit)).round

@@ -81,9 +81,12 @@ def share(text: str) -> float:
         ) from None
 
 
+TIME = re.compile(r"(\d+(?:\.\d+)?)(ns|us|ms|s)", re.ASCII)
+
+
 def time(text: str) -> int:
     """Returns ns for a text such as "25ms"."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ns|us|ms|s)", text, re.ASCII)
+    match = TIME.fullmatch(text)
     if not match:
         raise Usage(f"{text!r} is no time", f"{NAME} trace slow -p 4711 --threshold 25ms")
     return round(float(match[1]) * dict(UNITS)[match[2]])
@@ -98,6 +101,14 @@ def number(text: str) -> int:
 # Adds a command: its name, what it does, and examples.
 Add = Callable[..., argparse.ArgumentParser]
 COMMANDS = ["run", "attach", "trace", "script", "doctor", "status"]
+# What a command takes, for the message about an unexpected argument. `run` takes every argument.
+USAGE = {
+    "attach": "attach PID",
+    "trace": "trace NAME -p PID [options]",
+    "script": "script [NAME]",
+    "doctor": "doctor [options]",
+    "status": "status -p PID [options]",
+}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -262,12 +273,30 @@ def check_command(argv: List[str], known: List[str]) -> None:
         raise Usage(f"there is no command {argv[0]!r}{meant}", f"{NAME} --help")
 
 
+def check_surplus(options: Any, surplus: List[str]) -> None:
+    """Raises Usage for an argument that the command does not take."""
+    if not surplus:
+        return
+    text, command = surplus[0], options.command
+    if text.startswith("-") or command not in USAGE:
+        prefix = f"{NAME} {command}" if command else NAME
+        raise Usage(f"unrecognized arguments: {' '.join(surplus)}", f"{prefix} --help")
+    if command == "trace" and options.name.startswith("slow") and TIME.fullmatch(text):
+        raise Usage(
+            f"unexpected argument {text!r}; a time is given with --threshold",
+            f"{NAME} trace slow -p 4711 --threshold {text}",
+        )
+    raise Usage(f"unexpected argument {text!r}; usage: {NAME} {USAGE[command]}", f"{NAME} {command} --help")
+
+
 def dispatch(argv: List[str]) -> int:
     top = parser()
     argv = expanded(argv)
     check_command(argv, [*COMMANDS, *ALL, *LINES])
     end = split_run(argv) if argv[:1] == ["run"] else len(argv)
-    options: Any = top.parse_args(argv[:end])
+    options: Any
+    options, surplus = top.parse_known_args(argv[:end])
+    check_surplus(options, surplus)
     if argv[end:]:
         options.arguments = argv[end:]
     if options.version:
