@@ -13,9 +13,10 @@ module Probescope
       DEVIATIONS = 3
       # Less is within the accuracy of the other figures.
       LEAST = 0.05
-      # Seconds between two ticks. Distributions set CONFIG_HZ to 100 and more. The lowest is
-      # assumed: of fewer ticks, chance explains a larger part.
-      TICK = 0.01
+      # Seconds between two ticks: 0.004 with a CONFIG_HZ of 250. The resolution that the kernel
+      # reports for its coarse clocks is the length of its tick (posix_get_coarse_res in
+      # kernel/time/posix-timers.c). sysconf(_SC_CLK_TCK) is 100 on every kernel.
+      TICK = Process.clock_getres(Process::CLOCK_MONOTONIC_COARSE)
 
       module_function
 
@@ -27,13 +28,13 @@ module Probescope
       end
 
       # The part of the CPU time between two results of .of that no tick met. nil if that part is
-      # below LEAST, or if chance alone may explain it.
-      def missed(before, after)
+      # below LEAST, or if chance alone may explain it, which explains more of fewer ticks.
+      def missed(before, after, tick: TICK)
         ticked, exact = after.zip(before).map { |now, earlier| now - earlier }
         return unless exact.positive?
 
         missed = 1 - (ticked.to_f / exact)
-        missed if missed > [LEAST, DEVIATIONS / Math.sqrt(exact / 1e9 / TICK)].max
+        missed if missed > [LEAST, DEVIATIONS / Math.sqrt(exact / 1e9 / tick)].max
       end
     end
   end
