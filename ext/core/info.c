@@ -129,6 +129,15 @@ void ps_info_interval(uint64_t until_ns, uint64_t cpu_ns, uint64_t looking_ns)
     end();
 }
 
+void ps_info_ticked(uint64_t ran_ns, uint64_t met_ns, uint32_t met)
+{
+    begin();
+    probescope_info.ticked_ran_ns += ran_ns;
+    probescope_info.ticked_met_ns += met_ns;
+    probescope_info.ticked_met += met;
+    end();
+}
+
 void ps_info_after_fork(void)
 {
     /* A thread of the parent may have been writing. That thread does not exist in the child. */

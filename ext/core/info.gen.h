@@ -65,6 +65,13 @@ struct ps_info {
     uint64_t overhead_limit; /* PROBESCOPE_MAX_OVERHEAD in millionths; 0: none */
     /* CLOCK_MONOTONIC at the end of the last flushed interval, as in stats__done; 0: none yet */
     uint64_t cut;
+    /* CPU ns, at the library's ticks, of the threads whose stacks are read there; 0: none are */
+    uint64_t ticked_ran_ns;
+    /*
+     * the same by the ticks: for each thread that a tick met on a CPU, the ns since the tick before
+     */
+    uint64_t ticked_met_ns;
+    uint64_t ticked_met; /* how often a tick met a thread on a CPU */
     struct ps_info_probe probes[PS_PROBE_COUNT];
 };
 
@@ -101,6 +108,9 @@ _Static_assert(offsetof(struct ps_info, looking_ns) == 296, "providers/info.yml"
 _Static_assert(offsetof(struct ps_info, looked_cpu_ns) == 304, "providers/info.yml");
 _Static_assert(offsetof(struct ps_info, overhead_limit) == 312, "providers/info.yml");
 _Static_assert(offsetof(struct ps_info, cut) == 320, "providers/info.yml");
-_Static_assert(offsetof(struct ps_info, probes) == 328, "providers/info.yml");
+_Static_assert(offsetof(struct ps_info, ticked_ran_ns) == 328, "providers/info.yml");
+_Static_assert(offsetof(struct ps_info, ticked_met_ns) == 336, "providers/info.yml");
+_Static_assert(offsetof(struct ps_info, ticked_met) == 344, "providers/info.yml");
+_Static_assert(offsetof(struct ps_info, probes) == 352, "providers/info.yml");
 
 #endif

@@ -38,6 +38,11 @@ void ps_info_refresh(void);
 void ps_info_hooks(uint64_t asked_ns, uint64_t hooks_in_ns);
 /* Adds the figures of one interval. */
 void ps_info_interval(uint64_t until_ns, uint64_t cpu_ns, uint64_t looking_ns);
+/*
+ * Adds what one tick found: the CPU time of the threads since the tick before, how many of them the
+ * tick met on a CPU, and the time that this stands for.
+ */
+void ps_info_ticked(uint64_t ran_ns, uint64_t met_ns, uint32_t met);
 void ps_info_after_fork(void);
 
 #endif

@@ -47,3 +47,13 @@ bool ps_cpu_ticks_of(int tid, struct ps_cpu_ticks *ticks)
     ticks->all = user + ticks->system;
     return true;
 }
+
+bool ps_cpu_waits_of(int tid, struct ps_cpu_waits *waits)
+{
+    char text[80]; /* ran, waited, number of times that it got a CPU */
+    if (!ps_task_file_read(tid, "schedstat", text, sizeof(text))) return false;
+    char *at;
+    waits->ran_ns = strtoull(text, &at, 10);
+    waits->waited_ns = strtoull(at, NULL, 10);
+    return waits->ran_ns > 0;
+}

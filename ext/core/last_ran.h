@@ -33,4 +33,12 @@ struct ps_cpu_ticks {
 /* Returns false when there is no such thread, or the kernel does not report it. */
 bool ps_cpu_ticks_of(int tid, struct ps_cpu_ticks *ticks);
 
+/* CPU time of a thread of this process, and how long it was ready to run and waited for a CPU; ns. */
+struct ps_cpu_waits {
+    uint64_t ran_ns, waited_ns;
+};
+
+/* Returns false when there is no such thread, or the kernel does not report it (CONFIG_SCHED_INFO). */
+bool ps_cpu_waits_of(int tid, struct ps_cpu_waits *waits);
+
 #endif

@@ -17,6 +17,7 @@
 #include "cpu_timer.h"
 #include "gil_wait.h"
 #include "hooks.h"
+#include "info.h"
 #include "last_ran.h"
 #include "memory.h"
 #include "probe.h"
@@ -30,7 +31,8 @@ enum {
     PAGE = 4096, /* bytes of a thread's frames that are copied at a time: no page is mapped in part */
     LOOK_AGAIN_NS = 50000, /* between two looks, if the kernel does not report who had the CPU */
     LATE_NS = 50000,       /* a tick is late if it comes so long after it was due */
-    CALLS_PART = 12,       /* long system calls: this part of a thread's CPU time is the kernel's */
+    CALLS_PART = 12,       /* long system calls: this part of a thread's CPU time is the kernel's, */
+    WAITS_PART = 2,        /* and it waits for a CPU for this part of the time that it runs */
     CALLS_AGAIN = 20,      /* clock ticks (10 ms) of CPU time, after which that is determined again */
     BESIDE = 8,        /* interruptions of such a thread that do not count, once it was met beside this one */
     SWITCH_NS = 20000, /* from the end of a thread's time on a CPU to the beginning of the tick, at most */
@@ -40,7 +42,7 @@ enum {
     FEW = 16,           /* so many threads are looked at in every tick; of more, those that are not idle */
     IDLE = 16,          /* ticks without running make a thread idle: it is looked at in one of so many */
     ASKED_MOST = 16,    /* threads that the kernel is asked about in one tick */
-    ASKED_RARELY = 4,   /* if another thread was met: in one tick of so many */
+    ASKED_RARELY = 4,   /* of more than FEW, if another thread was met: in one tick of so many */
     TRIES_TO_MEND = 12, /* to read the callers of a torn stack */
     WAIT_MOST_NS = 100000000,    /* for so long a stack waits in the queue */
     CARRIED_MOST_NS = 1000000000 /* CPU time without a stack that a thread carries on; more of it is missed */
@@ -50,13 +52,14 @@ struct thread {
     uintptr_t state;
     uint64_t id; /* of that state; no other state ever has it */
     clockid_t clock;
-    uint64_t charged; /* its CPU time up to its last stack */
-    uint64_t at_tick; /* its CPU time at the last tick */
-    uint64_t before;  /* its CPU time in this tick */
-    bool unmet;       /* it ran since the last tick, and does not run now */
-    bool gone;        /* it has no clock any more */
-    bool makes_long_calls;
+    uint64_t charged;          /* its CPU time up to its last stack */
+    uint64_t at_tick;          /* its CPU time at the last tick */
+    uint64_t before;           /* its CPU time in this tick */
+    bool unmet;                /* it ran since the last tick, and does not run now */
+    bool gone;                 /* it has no clock any more */
+    bool is_called_away;       /* other processes come first when a system call of it is over */
     struct ps_cpu_ticks asked; /* when that was last determined */
+    struct ps_cpu_waits waits; /* at that time */
     uint8_t beside;            /* interruptions to come that do not count */
     uint8_t idle;              /* looks at it since it ran */
     uint32_t listed;           /* the number of the last list that had it */
@@ -75,6 +78,10 @@ static struct {
     uint32_t skipped;   /* lists that were skipped since then */
     bool any_gone;
     uint32_t tick;
+    uint64_t tick_ns; /* when the last tick came; 0: there was none */
+    /* What this tick found, see ps_info_ticked(). */
+    uint64_t ran_ns;
+    uint32_t met;
     uint64_t missed_ns;
     ps_read_stack read; /* the stack that was read last */
     ps_read_stack torn; /* the stack read before, which ended too early */
@@ -434,6 +441,7 @@ static bool note_clock(struct thread *thread)
     if (!thread->before) thread->gone = stacks.any_gone = true;
     bool ran = thread->before > thread->at_tick;
     if (ran) {
+        stacks.ran_ns += thread->before - thread->at_tick;
         thread->at_tick = thread->before;
         thread->idle = 0;
     } else if (thread->idle < IDLE) {
@@ -460,6 +468,7 @@ static enum seen look(struct thread *thread, uint64_t now)
     if (!thread->unmet) return SLEPT;
     uint64_t used = ps_clock_try(thread->clock);
     if (used <= thread->before || !read_stack(thread, now)) return HAS_NO_CPU;
+    stacks.met++;
     put(thread, used, now);
     thread->unmet = false;
     thread->beside = BESIDE;
@@ -510,41 +519,53 @@ static bool ask_about(struct interrupted *interrupted, struct thread *thread, ui
     return true;
 }
 
-/* Judged by the kernel's part of its CPU time. */
-static bool makes_long_calls(struct thread *thread)
+/*
+ * Judged by the kernel's part of the thread's CPU time, and by how long it waits for a CPU. Where the
+ * kernel does not report how long, the part alone decides.
+ */
+static bool is_called_away(struct thread *thread)
 {
     struct ps_cpu_ticks now;
+    struct ps_cpu_waits waits = {0};
     if (!ps_cpu_ticks_of(tid_of(thread), &now)) return false;
     uint64_t all = now.all - thread->asked.all, system = now.system - thread->asked.system;
-    if (all >= CALLS_AGAIN || !thread->asked.all) {
-        thread->makes_long_calls = system * CALLS_PART >= all;
-        thread->asked = now;
-    }
-    return thread->makes_long_calls;
+    if (all < CALLS_AGAIN && thread->asked.all) return thread->is_called_away;
+    bool is_busy =
+        !ps_cpu_waits_of(tid_of(thread), &waits) ||
+        (waits.waited_ns - thread->waits.waited_ns) * WAITS_PART >= waits.ran_ns - thread->waits.ran_ns;
+    thread->is_called_away = is_busy && system * CALLS_PART >= all;
+    thread->asked = now;
+    thread->waits = waits;
+    return thread->is_called_away;
 }
 
 /*
  * On a kernel that is not preemptible, a thread that makes long system calls is interrupted in its
  * own code when the tick is due, and in a system call only when the call is over. By then another
- * process may come first. So such a thread counts where it ran beside the watcher, on another CPU,
- * which does not depend on what it does. If it is hardly ever met so, as on one CPU, it counts
- * where it was interrupted.
+ * process may come first, if processes wait for a CPU. So such a thread counts where it ran beside
+ * the watcher, on another CPU, which does not depend on what it does. If it is hardly ever met so, as
+ * on one CPU, it counts where it was interrupted.
  *
  * For any other thread a late tick does not count: the watcher was not entitled to a CPU when the
  * tick was due, and got one where the scheduler looked next, mostly in a call that reads a CPU
  * clock.
+ *
+ * On an idle machine every interruption counts. A thread that makes short calls mostly runs beside
+ * another one only in the moments in which it wakes that thread up, and these moments would count
+ * too rarely.
  */
 static bool counts_interrupted(struct thread *thread, bool was_late)
 {
-    if (!makes_long_calls(thread)) return !was_late;
+    if (!is_called_away(thread)) return !was_late;
     return !thread->beside || !thread->beside--;
 }
 
 /*
  * The thread with the GIL mostly waits for nothing. Others wait, above all for the GIL, and to find
- * that out is cheaper than to find out when they ran. False: the kernel does not report when.
+ * that out is cheaper than to find out when they ran. weight: the number of ticks for which this one
+ * stands. False: the kernel does not report when.
  */
-static bool look_at_interrupted(uint64_t now, uint64_t due)
+static bool look_at_interrupted(uint64_t now, uint64_t due, uint32_t weight)
 {
     struct interrupted interrupted = {.thread = NULL};
     /*
@@ -566,6 +587,7 @@ static bool look_at_interrupted(uint64_t now, uint64_t due)
         if (!ps_is_asleep(tid_of(thread)) && !ask_about(&interrupted, thread, now, due)) return false;
     }
     struct thread *last = interrupted.thread;
+    if (last) stacks.met += weight;
     if (last && !counts_interrupted(last, interrupted.was_late)) return true;
     if (last && read_stack(last, now)) put(last, last->before, now);
     return true;
@@ -581,7 +603,9 @@ static void look_again(uint64_t now)
     struct thread *holder = ps_gil_is_held() ? find(ps_gil_last_holder(), 0) : NULL;
     if (!holder || !read_stack(holder, now)) return;
     uint64_t used = ps_clock_try(holder->clock);
-    if (used > holder->before) put(holder, used, now);
+    if (used <= holder->before) return;
+    stacks.met++;
+    put(holder, used, now);
 }
 
 /* The first version of what sched_setattr(2) takes. The C library has it from glibc 2.41 on. */
@@ -648,14 +672,14 @@ static bool is_due(uint32_t i)
 }
 
 /*
- * Most threads that stand still beside a thread that runs wait for the GIL, and to find that out
- * for each takes half of a tick's time. What the others use is carried to their next sample. The
- * ticks in which they are asked about do not depend on what they do: ticks are never on time to 64
+ * Most threads that stand still beside a thread that runs wait for the GIL. To find that out for
+ * each of many takes half of a tick's time. What the others use is carried to their next sample. The
+ * ticks in which many are asked about do not depend on what they do: ticks are never on time to 64
  * ns.
  */
 static bool is_asked_about(uint64_t now)
 {
-    return now / 64 % ASKED_RARELY == 0;
+    return stacks.count <= FEW || now / 64 % ASKED_RARELY == 0;
 }
 
 /*
@@ -677,7 +701,17 @@ static void read_running(uint64_t now, uint64_t due)
     }
     drop_gone();
     if (!any[HAS_NO_CPU] || (any[RUNS] && !is_asked_about(now))) return;
-    if (!look_at_interrupted(now, due) && !any[RUNS]) look_again(now);
+    uint32_t weight = any[RUNS] && stacks.count > FEW ? ASKED_RARELY : 1;
+    if (!look_at_interrupted(now, due, weight) && !any[RUNS]) look_again(now);
+}
+
+/* What the ticks missed can be told from the outside: see ticked_time.rb. */
+static void tell_what_it_met(uint64_t now)
+{
+    uint64_t since = stacks.tick_ns ? now - stacks.tick_ns : 0;
+    if (since) ps_info_ticked(stacks.ran_ns, stacks.met * since, stacks.met);
+    stacks.tick_ns = now;
+    stacks.ran_ns = stacks.met = 0;
 }
 
 bool ps_stacks_tick(uint64_t now, uint64_t due)
@@ -687,6 +721,7 @@ bool ps_stacks_tick(uint64_t now, uint64_t due)
     if (stacks.on) {
         be_punctual();
         read_running(now, due);
+        tell_what_it_met(now);
         uint64_t taken = PS_READ_ACQUIRE(stacks.taken), waiting = stacks.put - taken;
         ps_copied_code_sampled(stacks.put, taken);
         wanted =
@@ -723,7 +758,7 @@ static void forget(void)
     ps_memory_give(stacks.thread, stacks.capacity * sizeof(*stacks.thread));
     stacks.thread = NULL;
     stacks.count = stacks.capacity = 0;
-    stacks.listed_ns = stacks.missed_ns = 0;
+    stacks.listed_ns = stacks.missed_ns = stacks.tick_ns = 0;
 }
 
 bool ps_stacks_begin(PyInterpreterState *interpreter, uint64_t own)

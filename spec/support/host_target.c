@@ -84,6 +84,7 @@ __attribute__((visibility("default"))) struct {
     uint64_t memory_limit, memory_used, rows_dropped, flushes, switches, watcher_ticks;
     char note[128];
     uint64_t asked_ns, hooks_in_ns, looking_ns, looked_cpu_ns;
+    uint64_t overhead_limit, cut, ticked_ran_ns, ticked_met_ns, ticked_met;
     struct info_probe probes[PROBE_COUNT];
 } probescope_info = {.magic = "PSCOPE1",
                      .size = sizeof probescope_info,
@@ -105,6 +106,9 @@ static uint64_t p(const char *text)
 {
     return (uint64_t)text;
 }
+
+/* Of 1,000 ns of CPU time the ticks meet so many. 0: the process counts no ticks. */
+static uint64_t met;
 
 /* Each process has its own requests. */
 static uint64_t number;
@@ -249,6 +253,11 @@ static void flush(uint64_t sequence, int rows, int hostile)
     const uint64_t more[] = {5, 7, 45, 25000000};
     probescope_info.looking_ns += 25000000;
     probescope_info.looked_cpu_ns += 500000000;
+    if (met) {
+        probescope_info.ticked_ran_ns += 500000000;
+        probescope_info.ticked_met_ns += 500000 * met;
+        probescope_info.ticked_met += 50;
+    }
     if (probescope_stats__done_semaphore) fire_stats__done(sequence, 1000000000, 500000000, rows, 2, more);
     __atomic_store_n(&probescope_info.flushes, sequence, __ATOMIC_RELEASE);
 }
@@ -284,6 +293,7 @@ int main(int argc, char **argv)
         else if (!strcmp(argv[i], "--abi")) probescope_info.abi = value;
         else if (!strcmp(argv[i], "--state")) state = value;
         else if (!strcmp(argv[i], "--old-ruby")) no_rescues = 1;
+        else if (!strcmp(argv[i], "--met")) strcpy(probescope_info.runtime, "python"), met = (uint64_t)value;
         /* without the later probes */
         else if (!strcmp(argv[i], "--old")) probescope_info.probe_count = 3;
     }

@@ -58,6 +58,11 @@ RSpec.describe "Reading probescope_info" do
     expect(info([], appended: [5_000, 7_000]).snapshot).to include(looking_ns: nil)
   end
 
+  it "reads what ticks met, if the library has it" do
+    expect(info([], appended: [*1..6, 1000, 900, 80]).ticked).to eq([1000, 900, 80])
+    expect(info([], appended: [*1..6]).ticked).to be_nil
+  end
+
   it "reads an older library: shorter entries, with missing fields empty" do
     probe = info([["stats__done", 1, 1, 4711, "cut"]], probe_size: 40).snapshot[:probes]["stats__done"]
     expect(probe).to include(state: "on", semaphore: 4711, reason: "")

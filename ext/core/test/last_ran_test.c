@@ -123,6 +123,27 @@ static void tells_what_part_of_its_time_a_thread_is_in_the_kernel(void)
     other.zeros = 0;
 }
 
+/* Two threads that spin share one CPU, so each waits for about as long as it runs. */
+static void tells_how_long_a_thread_waits_for_a_cpu(void)
+{
+    enum { ENOUGH_NS = 200000000 };
+    struct ps_cpu_waits first, now;
+    pthread_t thread = start(true);
+    cpu_set_t before, one;
+    CHECK(sched_getaffinity(0, sizeof(before), &before) == 0);
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    CHECK(sched_setaffinity(0, sizeof(one), &one) == 0);
+    CHECK(sched_setaffinity(PS_READ(other.tid), sizeof(one), &one) == 0);
+    CHECK(ps_cpu_waits_of(PS_READ(other.tid), &first));
+    do {
+        CHECK(ps_cpu_waits_of(PS_READ(other.tid), &now));
+    } while (now.ran_ns - first.ran_ns < ENOUGH_NS);
+    sched_setaffinity(0, sizeof(before), &before);
+    CHECK(now.waited_ns - first.waited_ns > ENOUGH_NS / 2);
+    end(thread);
+}
+
 static void knows_nothing_of_a_thread_that_is_gone(void)
 {
     pthread_t thread = start(true);
@@ -131,6 +152,8 @@ static void knows_nothing_of_a_thread_that_is_gone(void)
     CHECK(!ps_is_asleep(PS_READ(other.tid)));
     struct ps_cpu_ticks ticks;
     CHECK(!ps_cpu_ticks_of(PS_READ(other.tid), &ticks));
+    struct ps_cpu_waits waits;
+    CHECK(!ps_cpu_waits_of(PS_READ(other.tid), &waits));
 }
 
 int main(void)
@@ -143,6 +166,7 @@ int main(void)
     RUN(stands_still_for_a_thread_that_sleeps);
     RUN(tells_who_sleeps);
     RUN(tells_what_part_of_its_time_a_thread_is_in_the_kernel);
+    RUN(tells_how_long_a_thread_waits_for_a_cpu);
     RUN(knows_nothing_of_a_thread_that_is_gone);
     return check_report("last_ran");
 }

@@ -168,14 +168,13 @@ module Probescope
             "(docs/reference/limits.md)")
       end
 
-      # Only Ruby's samples come at the kernel's ticks, and only where the state of the probe is
-      # "on".
+      # Samples are taken at ticks only where the state of the probe is "on".
       def missed(member)
         part = member[:missed_by_ticks]
         sampled = member[:probes].any? { |name, probe| name.start_with?("sample") && probe[:state] == "on" }
-        return unless part && sampled && member[:runtime] == "ruby"
+        return unless part && sampled
 
-        say("the kernel's ticks, at which samples are taken, missed #{Figure.share(part)} of the CPU time " \
+        say("the ticks at which samples are taken missed #{Figure.share(part)} of the CPU time " \
             "of process #{member[:pid]}; shares may be wrong by as many points, and what threads do " \
             "right after a wait has too few samples (docs/reference/limits.md)")
       end

@@ -92,11 +92,11 @@ module Probescope
 
       def snapshot(place) = memory(place) { |io| Info.new(io, place.address).snapshot }
 
-      # Returns [Info#flushes, Info#looking].
+      # Returns [Info#flushes, Info#looking, Info#ticked].
       def counters(place)
         memory(place) do |io|
           info = Info.new(io, place.address)
-          [info.flushes, info.looking]
+          [info.flushes, info.looking, info.ticked]
         end
       end
 

@@ -50,13 +50,10 @@ module Probescope
 
       # [looking_ns, looked_cpu_ns], also read often; nil where the library does not have these
       # fields.
-      def looking
-        fields = InfoLayout::APPENDED.slice(:looking_ns, :looked_cpu_ns)
-        at = fields[:looking_ns].first
-        return if one(:probes_offset) < at + bytes(fields)
+      def looking = few(:looking_ns, :looked_cpu_ns)
 
-        unpack(fields, @memory.read(@address + at, bytes(fields))).values
-      end
+      # [ticked_ran_ns, ticked_met_ns, ticked_met], in the same way.
+      def ticked = few(:ticked_ran_ns, :ticked_met_ns, :ticked_met)
 
       # The number of tracers on a probe, as the kernel counts them. semaphore: from a snapshot.
       def tracers(semaphore) = @memory.read(semaphore, 2).unpack1("S<")
@@ -75,6 +72,15 @@ module Probescope
         there = InfoLayout::APPENDED.select { |_, (at, bytes)| at + bytes <= head[:probes_offset] }
         values = unpack(there, @memory.read(@address + bytes(FIRST), bytes(there)))
         InfoLayout::APPENDED.to_h { |name, _| [name, values[name]] }
+      end
+
+      # Reads successive fields of APPENDED. nil where the head has no room for them.
+      def few(*names)
+        fields = InfoLayout::APPENDED.slice(*names)
+        at = fields[names.first].first
+        return if one(:probes_offset) < at + bytes(fields)
+
+        unpack(fields, @memory.read(@address + at, bytes(fields))).values
       end
 
       # Reads one field of FIRST.

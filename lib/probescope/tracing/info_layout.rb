@@ -45,7 +45,10 @@ module Probescope
         looking_ns: [296, 8, "Q<"],
         looked_cpu_ns: [304, 8, "Q<"],
         overhead_limit: [312, 8, "Q<"],
-        cut: [320, 8, "Q<"]
+        cut: [320, 8, "Q<"],
+        ticked_ran_ns: [328, 8, "Q<"],
+        ticked_met_ns: [336, 8, "Q<"],
+        ticked_met: [344, 8, "Q<"]
       }.freeze
 
       # A row for each probe.

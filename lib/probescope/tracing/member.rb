@@ -83,7 +83,7 @@ module Probescope
       def take(counters, now)
         return lost(counters) if counters.is_a?(Refused)
 
-        current, looked = counters
+        current, looked, ticked = counters
         return false if current == @flushes
 
         @flushes = current
@@ -91,8 +91,10 @@ module Probescope
         @began_at ||= now
         @looked = looked
         @looked_before ||= @looked
+        @ticked = ticked
+        @ticked_before ||= @ticked
         @delays_before ||= RunDelay.of(pid, MOST_THREADS)
-        @ticked_before ||= TickedTime.of(pid)
+        @kernel_ticked_before ||= TickedTime.of(pid)
         true
       end
 
@@ -108,7 +110,8 @@ module Probescope
       def begin(now)
         look(now)
         keep
-        @flushed_at = @began_at = @looked_before = @delays_before = @ticked_before = nil
+        @flushed_at = @began_at = @looked_before = nil
+        @delays_before = @ticked_before = @kernel_ticked_before = nil
         @cpu_before = cpu
       end
 
@@ -193,8 +196,14 @@ module Probescope
         return if @run_delay_ns || !@delays_before
 
         @run_delay_ns = RunDelay.between(@delays_before, RunDelay.of(pid, MOST_THREADS))
-        ticked = TickedTime.of(pid)
-        @missed_by_ticks = TickedTime.missed(@ticked_before, ticked) if @ticked_before && ticked
+        @missed_by_ticks = missed_by_ticks
+      end
+
+      def missed_by_ticks
+        return TickedTime.missed_by_library(@ticked_before, @ticked) unless snapshot[:runtime] == "ruby"
+
+        now = TickedTime.of(pid)
+        TickedTime.missed(@kernel_ticked_before, now) if @kernel_ticked_before && now
       end
 
       # The time from the attach of the last probe until the hooks were in. nil where the library

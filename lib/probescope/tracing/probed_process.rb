@@ -26,7 +26,8 @@ module Probescope
           [survey.found.each_value.map { |place| new(place) }, survey]
         end
 
-        # Returns [Info#flushes, Info#looking], or a Refused, for each of these processes.
+        # Returns [Info#flushes, Info#looking, Info#ticked], or a Refused, for each of these
+        # processes.
         def counters(processes) = Reader.ask_each(:counters, processes.map(&:place))
 
         def how_to_load(pid) = Reader.ask(:how_to_load, pid)

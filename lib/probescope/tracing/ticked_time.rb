@@ -2,9 +2,10 @@
 
 module Probescope
   module Tracing
-    # The CPU time of a process by two clocks of the kernel. One is exact. The other adds the length
-    # of a tick for each tick that found a thread of the process on a CPU. Ruby's samples come at
-    # such ticks, so the difference is time in which no sample can be taken.
+    # The CPU time of a process, exact and by the ticks at which samples are taken: the length of a
+    # tick for each tick that found a thread of the process on a CPU. The difference is time that no
+    # sample was taken of. Ruby's samples come at ticks of the kernel, which has a clock for each.
+    # CPython's come at ticks of the library, which counts both (`ticked_*` in providers/info.yml).
     module TickedTime
       # What the kernel calls CPUCLOCK_PROF and CPUCLOCK_SCHED, the lowest bits of a clock's id.
       TICKED = 0
@@ -33,8 +34,20 @@ module Probescope
         ticked, exact = after.zip(before).map { |now, earlier| now - earlier }
         return unless exact.positive?
 
-        missed = 1 - (ticked.to_f / exact)
-        missed if missed > [LEAST, DEVIATIONS / Math.sqrt(exact / 1e9 / tick)].max
+        more_than_chance(1 - (ticked.to_f / exact), exact / 1e9 / tick)
+      end
+
+      # The same by two results of Info#ticked. nil also where the library does not count.
+      def missed_by_library(before, after)
+        return unless before && after
+
+        exact, ticked, count = after.zip(before).map { |now, earlier| now - earlier }
+        more_than_chance(1 - (ticked.to_f / exact), [count, 1].max) if exact.positive?
+      end
+
+      # count: how many ticks met the process.
+      def more_than_chance(missed, count)
+        missed if missed > [LEAST, DEVIATIONS / Math.sqrt(count)].max
       end
     end
   end

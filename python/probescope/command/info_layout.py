@@ -50,6 +50,9 @@ APPENDED: Fields = {
     "looked_cpu_ns": (304, "Q"),
     "overhead_limit": (312, "Q"),
     "cut": (320, "Q"),
+    "ticked_ran_ns": (328, "Q"),
+    "ticked_met_ns": (336, "Q"),
+    "ticked_met": (344, "Q"),
 }
 
 # A row for each probe.

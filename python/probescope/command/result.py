@@ -93,6 +93,8 @@ class Result:
         # The last state that was read from the process's probescope_info.
         self.known: Dict[str, Any] = {}
         self.waited_ns: Optional[int] = None
+        # The share of the CPU time that no tick met; None: little, or not known.
+        self.missed_by_ticks: Optional[float] = None
         self._maps: Dict[str, Dict[str, Any]] = {}
         self._requests: Optional[Dict[int, Tuple[Optional[str], str]]] = None
 

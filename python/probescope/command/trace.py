@@ -22,6 +22,7 @@ from probescope.command.reports import BY_REQUEST, Report, command_of, definitio
 from probescope.command.result import Result, clock, iso, ratio
 from probescope.command.terminal import Terminal
 from probescope.command.text import clean, share, to_json
+from probescope.command.ticked_time import Ticked, missed, ticked
 from probescope.command.tool import ENVIRONMENT
 
 # Runs bpftrace until the standard input of this shell closes, which happens whenever the command
@@ -354,7 +355,19 @@ class Output:
         report = self._report(self.result, whole=self._json)
         for text in report.warnings(room):
             self.say(text)
+        self._say_what_ticks_missed()
         return self._rows(report)
+
+    def _say_what_ticks_missed(self) -> None:
+        """Samples are taken at ticks only where the state of the probe is "on"."""
+        part, probes = self.result.missed_by_ticks, self.result.known.get("probes", {})
+        on = [name for name in self._names if probes.get(name, {}).get("state") == "on"]
+        if part is not None and any(name.startswith("sample") for name in on):
+            self.say(
+                f"the ticks at which samples are taken missed {share(part)} of the CPU time of process "
+                f"{self.result.pid}; shares may be wrong by as many points, and what threads do right "
+                "after a wait has too few samples (docs/reference/limits.md)"
+            )
 
     def _say_taken_out(self) -> None:
         known, pid = self.result.known, self.result.pid
@@ -441,6 +454,7 @@ class Measurement:
         self._process = process
         self._names = names
         self._began_ns = time.monotonic_ns()
+        self._ticked_before: Optional[Ticked] = None
         self._room = int(
             next(word.partition("=")[2] for word in words if word.startswith("BPFTRACE_MAP_KEYS_MAX="))
         )
@@ -495,6 +509,7 @@ class Measurement:
                 self._look()
                 if began is None:
                     began, first = now, self._output.result.known
+                    self._ticked_before = ticked(self._pid, first)
                     if max_overhead and first.get("looking_ns") is None:
                         self._output.say(
                             f"process {self._pid} does not tell what looking takes: "
@@ -561,6 +576,9 @@ class Measurement:
         """Ends bpftrace and prints the result. Returns the exit status."""
         ended = has_ended(self._pid)
         self._look()
+        self._output.result.missed_by_ticks = missed(
+            self._ticked_before, ticked(self._pid, self._output.result.known)
+        )
         status = self.end()
         if status and ended:
             raise CommandError(f"process {self._pid} has ended", CHECK)
