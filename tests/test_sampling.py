@@ -244,6 +244,9 @@ gate.done(**used)
     attempts(check)
 
 
+# The spinners of these tests take the CPUs from the tests that run beside them.
+busy = pytest.mark.full("keeps every CPU busy with other processes")
+
 # From Linux 6.6 to 6.11, when all CPUs are busy, the sampler gets a CPU only when the application
 # sleeps.
 TICKS_ARE_LATE = (6, 6) <= tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2]) < (6, 12)
@@ -268,7 +271,7 @@ def shares_of(name, run, sampled, clocks):
     "additions, spinners",
     [
         pytest.param(3_000, 0, id="short jobs"),
-        pytest.param(3_000, 4, id="short jobs on a busy machine", marks=needs_ticks_in_time),
+        pytest.param(3_000, 4, id="short jobs on a busy machine", marks=[needs_ticks_in_time, busy]),
         pytest.param(60_000, 0, id="long jobs"),
     ],
 )
@@ -351,6 +354,7 @@ gate.done(cpu=time.process_time() - start)
 
 
 @needs_ticks_in_time
+@busy
 def test_a_thread_that_lost_its_cpu_before_the_tick_is_not_sampled(trace):
     """On a busy machine, the kernel takes a CPU away mostly where a thread reads its CPU time. The
     reading call once had 30 points too many.
@@ -451,6 +455,7 @@ gate.done(**clocks)
 
 
 @needs_ticks_in_time
+@busy
 def test_long_system_calls_are_their_callers_on_a_busy_machine(trace, children):
     """A kernel that is not preemptible does not interrupt long system calls, so ticks come late
     there. Such calls once had 10 points of 32 too few.

@@ -2,7 +2,7 @@
 
 require "spec_helper"
 
-RSpec.describe "hot and lines on a busy machine", :bpf do
+RSpec.describe "hot and lines on a busy machine", :bpf, full: "keeps a CPU busy with other processes" do
   # Starts processes that share CPU 0.
   def on_one_cpu(*commands)
     commands.map { |command| keep(Support::Child.new("taskset", "-c", "0", *command)) }
