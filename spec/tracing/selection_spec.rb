@@ -5,6 +5,7 @@ require "support/host_helpers"
 require "probescope/tracing/links"
 require "probescope/tracing/order"
 require "probescope/tracing/selection"
+require "probescope/tracing/session"
 
 RSpec.describe "Choosing processes" do
   def selection(*pids, **options)
@@ -29,6 +30,35 @@ RSpec.describe "Choosing processes" do
     shell = keep(Support::Child.new("sh", "-c", "sh -c '#{Support::HostTarget.binary}; true'; true"))
     shell.await_line(/\Aready$/)
     expect(selection(shell.pid, workers: true).processes.map(&:name)).to eq(["host_target"])
+  end
+
+  # In use, the command runs in a container, with bpftrace 0.24.2 or later. Here it runs outside
+  # with any bpftrace, and only the test for the initial PID namespace is replaced.
+  it "names a later child in a PID namespace below, for a command and for the bridge", :bpf do
+    allow(Probescope::Tracing::Bpftrace).to receive(:initial_pids?).and_return(false)
+    binary = Support::HostTarget.binary
+    below = "unshare --pid --fork --kill-child #{binary}"
+    shell = keep(Support::Child.new("sh", "-c", "#{binary} & read go; #{below} & wait", stdin: true))
+    shell.await_line(/\Aready$/)
+    order = Probescope::Tracing::Order.of(pids: [shell.pid], workers: true)
+    said = []
+    command = Probescope::Tracing::Session.new(order, ["stats__done"])
+    bridge = Probescope::Tracing::Session.new(order, ["stats__done"], numbered: true) do |error|
+      said << error.in_one_line
+    end
+    [command, bridge].each(&:choose)
+    expect([command.notes, said]).to eq([[], []])
+
+    shell.puts("go")
+    await("the child below") { shell.out.scan("ready").size == 2 }
+    late = Probescope::Tracing::Descendants.of(shell.pid).last
+    command.arrivals { true }
+    bridge.follow { true }
+    note = "process #{late} is in a PID namespace below this one, where bpftrace has no number for it; try: "
+    expect([command.notes, said])
+      .to eq([["#{note}trace it by itself (-p #{late}), or run the command on the host"],
+              ["#{note}run the command on the host"]])
+    expect([command, bridge].flat_map(&:members).map(&:pid)).not_to include(late)
   end
 end
 

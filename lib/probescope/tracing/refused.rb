@@ -4,9 +4,9 @@ require_relative "error"
 
 module Probescope
   module Tracing
-    # The reason why a foreign process is not read. kind: :gone, :denied (by the kernel),
-    # :not_loaded, :malformed (its data is inconsistent), :busy (it is writing), :slow (it was not
-    # read in time), :untrusted.
+    # The reason why a foreign process is not read, or cannot be traced. kind: :gone, :denied (by the
+    # kernel), :not_loaded, :malformed (its data is inconsistent), :busy (it is writing), :slow (it
+    # was not read in time), :untrusted, :other.
     class Refused < Error
       attr_reader :kind
 

@@ -239,7 +239,8 @@ module Probescope
         false
       end
 
-      # Raises Error for a process that may not be traced.
+      # Raises Error for a process that may not be traced. If the process came later, only a Refused
+      # becomes a note (Selection#note).
       def member(process)
         one = Member.new(process, @probes, some: @order.some)
         alone = alone_with?(process)
@@ -253,9 +254,10 @@ module Probescope
         return if %W[self #{pid}].map { |one| File.readlink("/proc/#{one}/ns/pid") }.uniq.one?
 
         itself = "trace it by itself (-p #{pid}), or " unless @numbered
-        raise Error.new("process #{pid} is in a PID namespace below this one, " \
-                        "where bpftrace has no number for it",
-                        "#{itself}run the command on the host")
+        raise Refused.new(:other,
+                          "process #{pid} is in a PID namespace below this one, " \
+                          "where bpftrace has no number for it",
+                          "#{itself}run the command on the host")
       rescue SystemCallError # it has ended
         nil
       end
