@@ -171,6 +171,33 @@ print(json.dumps([str(warning.message).replace(str(os.getpid()), "") for warning
     assert plain.out != ""
 
 
+def test_the_first_interval_of_a_child_begins_at_the_fork(program, bpf, children):
+    text = f'usdt:{library()}:probescope:stats__done {{ printf("done %d %llu %llu\\n", pid, arg1, arg2); }}'
+    tracer = start_tracer(None, text)
+    children.append(tracer)
+    target = program("""
+import gate, os, time
+
+gate.on("stats__done")
+gate.flushed(1)
+while time.process_time() < 1.0:  # more than the child uses
+    pass
+child = os.fork()
+if not child:
+    gate.flushed(1)
+    os._exit(0)
+os.waitpid(child, 0)
+gate.done(child=child)
+""")
+    child = report_of(target)["child"]
+    stop_tracer(tracer)
+    intervals = re.findall(rf"^done {child} (\d+) (\d+)$", tracer.out, re.MULTILINE)
+    assert len(intervals) >= 2
+    # The child has one thread of the application, which waits.
+    for elapsed, cpu in intervals:
+        assert int(cpu) <= min(int(elapsed) + 1_000_000, 500_000_000)
+
+
 FORKS_IN_C = """
 import ctypes, gate, os, random, signal, time
 

@@ -471,7 +471,9 @@ void ps_stats_after_fork(void)
 {
     /* The parent's watcher may have held the lock. It does not exist in the child. */
     pthread_mutex_init(&lock, NULL);
-    forget_all_unsent();
+    /* The parent's interval goes on in the parent. The child's CPU clock began at 0. */
+    flushed.began = at_one_moment(forget_all_unsent);
+    flushed.rows = 0;
 }
 
 void ps_stats_mark(void)

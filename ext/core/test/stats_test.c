@@ -1,6 +1,8 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "atomic.h"
 #include "check.h"
@@ -473,6 +475,44 @@ static void leaves_to_the_parent_what_it_had_not_fired(void)
     begin_again();
 }
 
+static void flush_as_a_child(uint64_t before)
+{
+    uint64_t looked = probescope_info.looked_cpu_ns;
+    ps_stats_after_fork();
+    struct recorded done = flush();
+    CHECK_EQUAL(done.arg[3], 0);
+    CHECK(done.arg[1] <= ps_monotonic_ns() - before);
+    CHECK(done.arg[2] <= ps_process_cpu_ns());
+    CHECK_EQUAL(probescope_info.looked_cpu_ns - looked, done.arg[2]);
+}
+
+/* The CPU clock of a child begins at 0. */
+static void begins_the_first_interval_of_a_child_at_the_fork(void)
+{
+    RAISE(STATS__DONE);
+    RAISE(FUNCTION__STATS);
+    uint64_t began = ps_process_cpu_ns();
+    AWAIT(ps_process_cpu_ns() - began > 20000000);
+    flush();
+    /* Rows of an interval that has not ended. */
+    row_of(&ps_functions, "f")->count[PS_FUNCTION_CALLS]++;
+    hooks_are_in = false;
+    CHECK(!ps_stats_flush_covered(false, covered));
+    check_sleep_ms(1);
+    uint64_t before = ps_monotonic_ns();
+    pid_t child = fork();
+    if (child == 0) {
+        check_failures = 0;
+        flush_as_a_child(before);
+        _exit(check_failures != 0);
+    }
+    int status = -1;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    hooks_are_in = true;
+    CHECK_EQUAL(flush().arg[3], 1);
+    begin_again();
+}
+
 static void lets_nobody_clear_a_table_in_a_flush(void)
 {
     CHECK(ps_stats_try_lock());
@@ -580,6 +620,7 @@ int main(void)
     RUN(shows_what_does_not_fit_as_one_row);
     RUN(tells_why_a_raised_probe_is_refused);
     RUN(leaves_to_the_parent_what_it_had_not_fired);
+    RUN_FORKING(begins_the_first_interval_of_a_child_at_the_fork);
     RUN(lets_nobody_clear_a_table_in_a_flush);
     RUN(loses_no_count_to_a_flush_at_the_same_time);
     RUN(survives_clears_between_its_flushes);
