@@ -447,14 +447,19 @@ static int start_thread(void)
 /* The child has the parent's memory and none of its threads. */
 static void after_fork_in_child(void)
 {
-    if (!watcher.running && !watcher.paused) return;
+    bool watched = watcher.running || watcher.paused;
     watcher.paused = false;
+    /*
+     * Also when no watcher ran: a thread of the parent may have been taking hooks out, with a lock,
+     * and a watcher may be started in the child.
+     */
     ps_info_after_fork();
     ps_looking_after_fork(); /* before ps_stats_after_fork(), which takes its lock */
     if (ps_overhead_after_fork() && watcher.vm->cover_again) watcher.vm->cover_again();
     ps_stats_after_fork();
     ps_samples_after_fork();
     ps_process_context_after_fork();
+    if (!watched) return;
     /*
      * Tracers that listen to the parent listen to the child. Flush at once: the child may end
      * before the new thread's first look.

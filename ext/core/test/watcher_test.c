@@ -9,6 +9,7 @@
 #include "check.h"
 #include "clock.h"
 #include "info.h"
+#include "process_context.h"
 #include "recorder.h"
 #include "rows.h"
 #include "stats.h"
@@ -752,6 +753,44 @@ static void survives_forks_while_it_is_busy(void)
     begin_again();
 }
 
+static void watch_after_a_fork_in_the_middle_of_an_uninstall(void)
+{
+    alarm(60);
+    PS_WRITE(vm_state.switch_after, 1);
+    RAISE(FUNCTION__STATS);
+    RAISE(STATS__DONE);
+    ps_watcher_start(&vm);
+    await_first_flush();
+    ps_watcher_stop();
+}
+
+/* Hooks are taken out when the watcher has ended. */
+static void works_in_a_child_whose_parent_was_taking_hooks_out(void)
+{
+    ps_watcher_start(&vm);
+    await_looks();
+    ps_watcher_stop();
+    CHECK(ps_stats_try_lock());
+    check_in_child(watch_after_a_fork_in_the_middle_of_an_uninstall);
+    ps_stats_unlock();
+    begin_again();
+}
+
+static void publish_as_a_child(void)
+{
+    CHECK(ps_process_context_publish("child", 5));
+}
+
+/* The child does not inherit the page. */
+static void publishes_a_context_in_a_child_whose_parent_was_no_longer_watched(void)
+{
+    ps_watcher_start(&vm);
+    ps_watcher_stop();
+    CHECK(ps_process_context_publish("parent", 6));
+    check_in_child(publish_as_a_child);
+    begin_again();
+}
+
 static uint64_t steps; /* of a VM that needs a step each ms */
 
 static uint64_t step(uint64_t now)
@@ -819,6 +858,8 @@ int main(void)
     RUN_FORKING_BESIDE_THREADS(starts_again_in_a_forked_child);
     RUN_FORKING_BESIDE_THREADS(fires_what_the_parent_counted_in_the_parent_alone);
     RUN_FORKING_BESIDE_THREADS(survives_forks_while_it_is_busy);
+    RUN_FORKING(works_in_a_child_whose_parent_was_taking_hooks_out);
+    RUN_FORKING(publishes_a_context_in_a_child_whose_parent_was_no_longer_watched);
     RUN_FORKING(starts_nothing_in_the_child_of_a_process_without_it);
     return check_report("watcher");
 }
