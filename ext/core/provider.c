@@ -43,12 +43,15 @@ static void give_lock(void)
     pthread_mutex_unlock(&lock);
 }
 
-static void register_fork(void)
+/*
+ * Registered when the library is loaded, so before the handlers of its users. Handlers that run
+ * before a fork run in the reverse order: a user's handler may wait for a thread that unloads a
+ * provider.
+ */
+__attribute__((constructor)) static void register_fork(void)
 {
     pthread_atfork(take_lock, give_lock, give_lock);
 }
-
-static pthread_once_t fork_registered = PTHREAD_ONCE_INIT;
 
 __attribute__((format(printf, 3, 4))) static int fail(SDTProvider_t *provider, SDTError_t error,
                                                       const char *format, ...)
@@ -89,7 +92,6 @@ static bool is_type(ArgType_t type)
 
 SDTProvider_t *providerInit(const char *name)
 {
-    pthread_once(&fork_registered, register_fork);
     ps_provider *provider = name ? calloc(1, sizeof(*provider)) : NULL;
     if (!provider) return NULL;
     provider->shown.lastError = noError;

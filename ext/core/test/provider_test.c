@@ -426,6 +426,40 @@ static void a_fork_keeps_what_was_loaded(void)
     CHECK_EQUAL(files(), 0);
 }
 
+static SDTProvider_t *unloaded_at_a_fork;
+
+static void *unload(void *unused)
+{
+    if (unloaded_at_a_fork) providerDestroy(unloaded_at_a_fork);
+    unloaded_at_a_fork = NULL;
+    return unused;
+}
+
+/* As CPython's part does, whose other thread may run finalizers of the application. */
+static void await_unload(void)
+{
+    pthread_t thread;
+    if (!unloaded_at_a_fork || pthread_create(&thread, NULL, unload, NULL) != 0) return;
+    pthread_join(thread, NULL);
+}
+
+static void lets_a_thread_unload_it_before_a_fork(void)
+{
+    SDTProbe_t *probe;
+    unloaded_at_a_fork = loaded("unloaded", &probe);
+    alarm(60);
+    pid_t child = fork();
+    if (child == 0) {
+        providerDestroy(loaded("in_the_child", &probe));
+        exit(check_failures != 0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    alarm(0);
+    CHECK(!unloaded_at_a_fork);
+    CHECK_EQUAL(files(), 0);
+}
+
 static void lasts_when_a_daemon_closes_every_descriptor(void)
 {
     SDTProbe_t *probe;
@@ -583,6 +617,7 @@ int main(void)
     if (!mkdtemp(directory)) return 1;
     snprintf(library_directory, sizeof(library_directory), "%s/probescope", directory);
     setenv("XDG_RUNTIME_DIR", directory, 1);
+    pthread_atfork(await_unload, NULL, NULL); /* before the first provider */
     RUN(fires_what_it_is_given);
     RUN(says_what_is_wrong);
     RUN(tells_tracers_where_the_arguments_are);
@@ -594,6 +629,7 @@ int main(void)
     RUN(lasts_when_a_daemon_closes_every_descriptor);
     RUN_FORKING(shares_its_file_with_others_and_sweeps_after_the_killed);
     RUN_FORKING(a_fork_keeps_what_was_loaded);
+    RUN_FORKING(lets_a_thread_unload_it_before_a_fork);
     RUN_FORKING(stays_in_memory_where_no_directory_will_do);
     RUN(threads_fire_while_it_is_unloaded_and_loaded);
     RUN(finds_another_place);
