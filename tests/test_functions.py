@@ -32,3 +32,25 @@ def test_calls_are_counted_exactly(trace):
     assert calls == {"leaf": 1000, "numbers": 100, "Shop.pay": 100}
     assert rows["numbers"]["resumed"] == 1000
     assert all(row["raised"] == 0 for row in rows.values())
+
+
+def test_calls_without_memory_for_a_row_are_counted_one_by_one_as_dropped(trace):
+    run = trace("""
+import gate
+
+functions = []
+for n in range(400):
+    exec(compile(f"def f{n}(): pass\\nfunctions.append(f{n})", __file__, "exec"))
+
+gate.on("function__stats")
+gate.flushed(1)
+for _ in range(5):
+    for function in functions:
+        function()
+gate.flushed()
+gate.done()
+""", {"function__stats": ["function", "calls"]}, env={"PROBESCOPE_MEMORY": "128K"})  # fmt: skip
+    rows = run.totals("function__stats")
+    overflow = rows["(overflow)"]["calls"]
+    assert overflow > 500
+    assert run.totals("stats__done", "probe")["stats__done"]["dropped"] == overflow

@@ -60,9 +60,11 @@ static void look_up(struct function *function, PyCodeObject *code)
 
 static ps_row *make_row(struct function *function)
 {
-    function->row = ps_table_row(&ps_functions, (uintptr_t)function->site, 0, 0);
-    if (!function->row->site) PS_WRITE_RELEASE(function->row->site, function->site);
-    return function->row;
+    ps_row *row = ps_table_row(&ps_functions, (uintptr_t)function->site, 0, 0);
+    /* The overflow row is looked up each time: ps_table_row() counts what goes there. */
+    if (ps_row_is_overflow(&ps_functions, row)) return row;
+    if (!row->site) PS_WRITE_RELEASE(row->site, function->site);
+    return function->row = row;
 }
 
 /* NULL without memory. */
