@@ -116,6 +116,42 @@ static void count_dying(PyObject *exception)
 
 /* ---- Slots ---- */
 
+static const destructor our_dealloc[SLOTS];
+static const inquiry our_clear[SLOTS];
+
+static bool is_our_dealloc(destructor slot)
+{
+    for (int i = 0; i < SLOTS; i++)
+        if (slot == our_dealloc[i]) return true;
+    return false;
+}
+
+static bool is_our_clear(inquiry slot)
+{
+    for (int i = 0; i < SLOTS; i++)
+        if (slot == our_clear[i]) return true;
+    return false;
+}
+
+/*
+ * The slot of a type that is written in C may call the slot of its base, as Cython's do. Then
+ * several of our slots are called for one exception. The first one counts it: that of the nearest
+ * type that has one.
+ */
+static bool is_first_dealloc(const PyTypeObject *type, destructor ours)
+{
+    for (; type && type->tp_dealloc != ours; type = type->tp_base)
+        if (type->tp_dealloc != slots.python_dealloc && is_our_dealloc(type->tp_dealloc)) return false;
+    return true;
+}
+
+static bool is_first_clear(const PyTypeObject *type, inquiry ours)
+{
+    for (; type && type->tp_clear != ours; type = type->tp_base)
+        if (type->tp_clear != slots.python_clear && is_our_clear(type->tp_clear)) return false;
+    return true;
+}
+
 /*
  * Like the interpreter's own: a long chain of __context__ must not recurse through all of the C
  * stack. subtype_dealloc passes on an object that the collector tracks, and the original expects
@@ -125,7 +161,7 @@ static void die(PyObject *exception, int number, destructor ours)
 {
     PyObject_GC_UnTrack(exception);
     Py_TRASHCAN_BEGIN(exception, ours);
-    if (slots.on && ps_is_main_interpreter()) {
+    if (slots.on && ps_is_main_interpreter() && is_first_dealloc(Py_TYPE(exception), ours)) {
         ps_look look = ps_look_begin(PS_LOOK_EXCEPTION);
         count_dying(exception);
         ps_exceptions_forget_span(exception);
@@ -136,10 +172,14 @@ static void die(PyObject *exception, int number, destructor ours)
     Py_TRASHCAN_END;
 }
 
-/* The collector breaks a cycle: the traceback is about to go. */
+/*
+ * The collector breaks a cycle: the traceback is about to go. An exception without references has
+ * been counted, and its tp_dealloc calls this.
+ */
 static int clear(PyObject *exception, int number)
 {
-    if (slots.on && ps_is_main_interpreter()) count_dying(exception);
+    bool first = Py_REFCNT(exception) > 0 && is_first_clear(Py_TYPE(exception), our_clear[number]);
+    if (first && slots.on && ps_is_main_interpreter()) count_dying(exception);
     return slots.clear[number](exception);
 }
 
