@@ -51,10 +51,14 @@ static uint32_t current_epoch(void)
 /* Called for the function that runs, so its globals are at hand. */
 static void look_up(struct function *function, PyCodeObject *code)
 {
-    function->site = ps_code_site(code, PyEval_GetGlobals());
+    PyObject *globals = PyEval_GetGlobals();
+    function->site = ps_code_site(code, globals);
     function->epoch = current_epoch();
+    /* Without memory the site has neither the name nor the path. */
     function->covered =
-        ps_coverage_function(function->site->path, function->site->name, functions.everything);
+        function->site == &ps_site_overflow
+            ? ps_code_is_covered(code, globals, functions.everything)
+            : ps_coverage_function(function->site->path, function->site->name, functions.everything);
     function->row = NULL;
 }
 
@@ -127,7 +131,11 @@ static bool is_late(void)
 bool ps_functions_enter(PyCodeObject *code, ps_address frame, bool resumed)
 {
     struct function *function = find_function(code);
-    if (PS_UNLIKELY(!function)) return true;
+    if (PS_UNLIKELY(!function)) {
+        /* Perhaps one that is not covered. */
+        PS_ADD(ps_functions.overflowed, 1);
+        return true;
+    }
     if (!function->covered) return false;
     ps_stack *stack = ps_contexts_current();
     if (PS_UNLIKELY(!stack) || is_late()) return true;

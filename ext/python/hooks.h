@@ -311,6 +311,8 @@ void ps_places_clear(ps_places *places);
  */
 const ps_site *ps_code_site(PyCodeObject *code, PyObject *globals);
 const ps_site *ps_code_site_at(PyCodeObject *code, PyObject *globals, int line);
+/* Do the coverage's rules name this function? For a function whose site there was no memory for. */
+bool ps_code_is_covered(PyCodeObject *code, PyObject *globals, bool everything);
 void ps_names_init(void);
 /*
  * Copies as much of a str as fits, as UTF-8 with a NUL. '?' stands for what has no UTF-8. The str

@@ -164,19 +164,32 @@ static const ps_site *intern(const char *name, size_t size, PyCodeObject *code, 
     return ps_site_intern(name, size, path, path_size, line > 0 ? (uint64_t)line : 0);
 }
 
+static size_t name_code(char *to, PyCodeObject *code, PyObject *globals)
+{
+    size_t size = 0;
+    /* Only a plain dict: the look-up in any other may be the application's code. */
+    if (globals && PyDict_CheckExact(globals)) size = append_module(to, size, globals, keys.name);
+    return append_string(to, size, code->co_qualname);
+}
+
 const ps_site *ps_code_site_at(PyCodeObject *code, PyObject *globals, int line)
 {
     char name[NAME_BUFFER];
-    size_t size = 0;
-    /* Only a plain dict: the look-up in any other may be the application's code. */
-    if (globals && PyDict_CheckExact(globals)) size = append_module(name, size, globals, keys.name);
-    size = append_string(name, size, code->co_qualname);
+    size_t size = name_code(name, code, globals);
     return intern(name, size, code, line);
 }
 
 const ps_site *ps_code_site(PyCodeObject *code, PyObject *globals)
 {
     return ps_code_site_at(code, globals, code->co_firstlineno);
+}
+
+bool ps_code_is_covered(PyCodeObject *code, PyObject *globals, bool everything)
+{
+    char name[NAME_BUFFER], path[NAME_BUFFER];
+    name_code(name, code, globals);
+    append_string(path, 0, code->co_filename);
+    return ps_coverage_function(path, name, everything);
 }
 
 static size_t name_type(char *to, PyTypeObject *type)
