@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "atomic.h"
+#include "info.h"
 #include "probe.h"
 #include "stats.h"
 
@@ -26,6 +27,7 @@ enum { SLOTS = 24 };
 
 static struct {
     bool on;
+    bool full; /* some type's slot stays as it is: there are more than SLOTS originals */
     destructor dealloc[SLOTS];
     inquiry clear[SLOTS];
     destructor python_dealloc; /* of every class that is written in Python; left alone, as is python_clear */
@@ -219,6 +221,7 @@ static int dealloc_number(destructor slot)
         if (!slots.dealloc[i]) slots.dealloc[i] = slot;
         if (slots.dealloc[i] == slot) return i;
     }
+    slots.full = true;
     return -1;
 }
 
@@ -229,6 +232,7 @@ static int clear_number(inquiry slot)
         if (!slots.clear[i]) slots.clear[i] = slot;
         if (slots.clear[i] == slot) return i;
     }
+    slots.full = true;
     return -1;
 }
 
@@ -297,6 +301,15 @@ void ps_exceptions_forget(void)
     ps_places_clear(&slots.rescuers);
 }
 
+static void tell_what_is_left_out(uint32_t wanted)
+{
+    static const enum ps_probe probes[] = {PS_PROBE_EXCEPTION__STATS, PS_PROBE_EXCEPTION__DETAIL};
+    for (int i = 0; i < 2; i++)
+        if (wanted >> probes[i] & 1)
+            ps_info_state(probes[i], PS_STATE_DEGRADED,
+                          "some types written in C may not be counted: more than 24 have slots of their own");
+}
+
 bool ps_exceptions_hook(uint32_t wanted)
 {
     ps_exceptions_trace(wanted);
@@ -305,6 +318,7 @@ bool ps_exceptions_hook(uint32_t wanted)
     if (on != slots.on && (on || !is_trash_waiting())) walk((PyTypeObject *)PyExc_BaseException, on);
     if (on && !slots.on) ps_exceptions_forget_spans();
     slots.on = on;
+    if (on && slots.full) tell_what_is_left_out(wanted);
     return wanted != 0;
 }
 
