@@ -43,6 +43,8 @@ static void give_lock(void)
     pthread_mutex_unlock(&lock);
 }
 
+static bool fork_registered; /* else a child could inherit the lock, and no provider is made */
+
 /*
  * Registered when the library is loaded, so before the handlers of its users. Handlers that run
  * before a fork run in the reverse order: a user's handler may wait for a thread that unloads a
@@ -50,7 +52,7 @@ static void give_lock(void)
  */
 __attribute__((constructor)) static void register_fork(void)
 {
-    pthread_atfork(take_lock, give_lock, give_lock);
+    fork_registered = pthread_atfork(take_lock, give_lock, give_lock) == 0;
 }
 
 __attribute__((format(printf, 3, 4))) static int fail(SDTProvider_t *provider, SDTError_t error,
@@ -92,7 +94,7 @@ static bool is_type(ArgType_t type)
 
 SDTProvider_t *providerInit(const char *name)
 {
-    ps_provider *provider = name ? calloc(1, sizeof(*provider)) : NULL;
+    ps_provider *provider = name && fork_registered ? calloc(1, sizeof(*provider)) : NULL;
     if (!provider) return NULL;
     provider->shown.lastError = noError;
     provider->shown._memfd = -1;

@@ -475,6 +475,10 @@ int ps_watcher_start(const ps_vm *vm)
 {
     static bool registered;
     if (watcher.running || watcher.paused) return 0;
+    /* Without the handler a child would wait for the parent's locks and threads. */
+    int error = registered ? 0 : pthread_atfork(NULL, NULL, after_fork_in_child);
+    if (error) return error;
+    registered = true;
     watcher.vm = vm;
     /* After a stop the hooks are out, so raised semaphores have to count as changes. */
     PS_WRITE(watcher.wanted, 0);
@@ -484,7 +488,6 @@ int ps_watcher_start(const ps_vm *vm)
     watcher.asked_ns = watcher.left_ns = watcher.leaving_ns = 0;
     /* A child that was forked while no watcher ran still has the parent's pid here. */
     ps_info_after_fork();
-    if (!registered) registered = pthread_atfork(NULL, NULL, after_fork_in_child) == 0;
     return start_thread();
 }
 

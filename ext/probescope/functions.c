@@ -24,7 +24,6 @@
 #include <ruby/ruby.h>
 #include <ruby/debug.h>
 
-#include <pthread.h>
 #include <string.h>
 
 #include "atomic.h"
@@ -200,7 +199,7 @@ void ps_functions_init(void)
     rb_gc_stat(stat);
     id_compact_count = rb_intern("compact_count");
     if (NIL_P(rb_hash_lookup(stat, ID2SYM(id_compact_count)))) id_compact_count = 0;
-    pthread_atfork(NULL, NULL, after_fork_in_child);
+    ps_at_fork(after_fork_in_child);
 }
 
 /*

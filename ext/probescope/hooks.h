@@ -31,6 +31,8 @@
  * waits for a thread that does. A job must not wait, so it checks first. An exception may leave it.
  */
 VALUE ps_while_nobody_switches(VALUE (*work)(VALUE), VALUE argument);
+/* Called while the extension is loaded. Without memory for the handler nothing is installed later. */
+void ps_at_fork(void (*in_child)(void));
 
 /*
  * wake.c. ps_wake_init() is called where the application's thread has the VM lock,

@@ -8,7 +8,6 @@
 #include <ruby/debug.h>
 #include <ruby/version.h>
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -144,7 +143,7 @@ static void on_newobj(VALUE tracepoint, void *unused)
 void ps_objects_init(VALUE native)
 {
     rb_define_singleton_method(native, "objects_left_out", objects_left_out, 0);
-    pthread_atfork(NULL, NULL, after_fork_in_child);
+    ps_at_fork(after_fork_in_child);
     objects.hook = rb_tracepoint_new(0, RUBY_INTERNAL_EVENT_NEWOBJ, on_newobj, NULL);
     VALUE constants = rb_const_get(rb_mGC, rb_intern("INTERNAL_CONSTANTS"));
     const char *names[] = {"BASE_SLOT_SIZE", "RVALUE_SIZE"}; /* from 3.3 on; before */

@@ -28,7 +28,7 @@
 #include "stopwatch.h"
 #include "ticks.h"
 
-static const char *no_jobs; /* why this Ruby cannot be asked for jobs; NULL: it can */
+static const char *refused; /* why nothing can be installed; NULL: it can */
 static unsigned requests;   /* what the watcher asked for and no job has done yet */
 
 /* Called on the watcher's thread, without the VM lock. */
@@ -84,6 +84,11 @@ static bool is_deep(void)
     VALUE frames[DEEP];
     int lines[DEEP];
     return rb_profile_frames(0, DEEP, frames, lines) == DEEP;
+}
+
+void ps_at_fork(void (*in_child)(void))
+{
+    if (pthread_atfork(NULL, NULL, in_child) != 0) refused = "no memory for a handler of forks";
 }
 
 /*
@@ -181,12 +186,12 @@ static void stop_at_end(VALUE unused)
 
 /*
  * start(memory_limit_in_bytes): raises SystemCallError when the thread cannot be started, and Error
- * when this Ruby cannot run jobs.
+ * when this Ruby cannot run jobs or a handler of forks is missing.
  */
 static VALUE native_start(VALUE self, VALUE limit)
 {
     if (ps_parts_installed()) return Qfalse;
-    if (no_jobs) rb_raise(rb_const_get(rb_path2class("Probescope"), rb_intern("Error")), "%s", no_jobs);
+    if (refused) rb_raise(rb_const_get(rb_path2class("Probescope"), rb_intern("Error")), "%s", refused);
     ps_memory_set_limit(NUM2SIZET(limit));
     ps_wake_init();
     ps_functions_start();
@@ -300,6 +305,7 @@ RUBY_FUNC_EXPORTED void Init_probescope(void)
     if (ps_gvl_reason()) ps_info_state(PS_PROBE_GVL__WAIT, PS_STATE_UNSUPPORTED, ps_gvl_reason());
     if (!PS_HAVE_RESCUE_EVENT)
         ps_info_state(PS_PROBE_EXCEPTION__RESCUE, PS_STATE_UNSUPPORTED, "Ruby tells of rescues from 3.3 on");
-    pthread_atfork(NULL, NULL, after_fork_in_child);
-    no_jobs = ps_job_init(run_job);
+    ps_at_fork(after_fork_in_child);
+    const char *reason = ps_job_init(run_job);
+    if (reason) refused = reason;
 }

@@ -159,7 +159,11 @@ int ps_install(size_t memory_limit)
     change.memory_limit = memory_limit;
     if (!begin_change(INSTALL)) return 0;
     int error = start();
-    if (!error && !registered) registered = pthread_atfork(NULL, NULL, after_fork_in_child) == 0;
+    if (!error && !registered) {
+        error = pthread_atfork(NULL, NULL, after_fork_in_child);
+        registered = !error;
+        if (error) stop();
+    }
     end_change();
     return error;
 }

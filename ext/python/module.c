@@ -239,7 +239,7 @@ static int execute(PyObject *module)
                   "CPython tells nobody which threads wait for the GIL");
     if (ps_fork_init() < 0 || !prepare_end()) return -1;
     if (ps_worker_init() != 0) {
-        PyErr_NoMemory();
+        PyErr_SetString(PyExc_ImportError, "no memory for a handler of forks");
         return -1;
     }
     return 0;
