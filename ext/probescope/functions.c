@@ -100,6 +100,13 @@ static struct {
     bool lends_blocks;
 } found;
 
+/* An exception may have ended the look before this one. */
+static void forget_found(void)
+{
+    found.count = 0;
+    found.lends_blocks = false;
+}
+
 static struct {
     bool on, everything;
     rb_event_flag_t events;
@@ -650,8 +657,6 @@ static long add_target(VALUE place, struct target is, bool may_raise)
 {
     uint32_t methods = is.several ? found.count : 0;
     is.lends_blocks = found.lends_blocks;
-    found.count = 0;
-    found.lends_blocks = false;
     struct target *target = make_room() ? ps_memory_take(sizeof(*target)) : NULL;
     if (!target) {
         no_memory();
@@ -910,6 +915,7 @@ static void look_at_method(VALUE module, VALUE name)
     bool by_name = ps_coverage_by_name();
     bool own = by_name ? is_covered_by_name(module, name, path) : ps_covers_file(path, false);
     if (!own && !functions.everything) return;
+    forget_found();
     struct target target = {.only_own = is_body && share_block(iseq)};
     target.has_lines = !target.only_own;
     target.contents = target.only_own ? ps_contents_of(iseq) : note_children(iseq);
@@ -967,6 +973,7 @@ static bool is_to_be_covered(VALUE iseq)
  */
 static long add_top(VALUE iseq, struct target is)
 {
+    forget_found();
     note_children(iseq);
     rb_hash_aset(functions.covered, iseq, LONG2FIX(next_number()));
     is.several = is.has_lines = is.is_top = true;
@@ -1212,6 +1219,7 @@ static VALUE begin_split(VALUE unused)
 
 static VALUE add_part(VALUE iseq)
 {
+    forget_found();
     /* Several classes may have the method, which the whole did not note. */
     struct target part = {.contents = note_children(iseq), .shared = true, .waits = true};
     part.whole = PS_ADDRESS(functions.targets[functions.split]);

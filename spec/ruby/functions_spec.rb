@@ -660,6 +660,26 @@ RSpec.describe "function probes", :bpf do
     end
   end
 
+  # The hook of a loaded file looks at each method in it. An exception, such as that of a timeout, can
+  # end that look. The next file's method on the same line is another one.
+  it "say how the methods of a file were left when a file before it could not be loaded" do
+    run = trace(<<~'RUBY', stats)
+      class RubyVM::InstructionSequence
+        prepend(Module.new { def trace_points = label == "last" ? raise("no time left") : super })
+      end
+      def file(name, text) = File.join(__dir__, name).tap { |path| File.write(path, text) }
+      late = file("late.rb", "def swallows\n  return\nensure\n  return\nend\ndef last = 1\n")
+      whole = file("whole.rb", "def fails\n  raise 'no'\nend\n")
+      Gate.on :function__stats
+      ended = (load late) rescue $!.message
+      load whole
+      10.times { fails rescue 1 }
+      Gate.done ended: ended
+    RUBY
+    expect(run.report).to eq(ended: "no time left")
+    expect(run.totals(:function__stats)["Object#fails"]).to include(calls: 10, raised: 10)
+  end
+
   it "give file and line of the definition, with the file cut from the left to 62 bytes" do
     long = "a" * 90
     run = trace(<<~RUBY, { function__stats: %i[function file line path calls] })
