@@ -49,30 +49,27 @@ static struct {
         int line;
         bool builtin, own;
     } known[KNOWN_FRAMES];
-    /* The last answer of `backtrace`. full_message uses it: it has just called `backtrace`. */
-    VALUE exception, strings;
-} backtraces = {
-    .of_exceptions = Qnil, .of_kernel = Qnil, .of_singleton = Qnil, .exception = Qnil, .strings = Qnil};
+    /* The exception that last answered `backtrace`. A collection empties this as well. */
+    ps_address exception;
+} backtraces = {.of_exceptions = Qnil, .of_kernel = Qnil, .of_singleton = Qnil};
 
 static ID id_bind_call, id_bt, id_backtrace, id_full_message, id_caller, id_caller_locations;
 static VALUE allocated_objects;
 /* The originals, as UnboundMethods. */
 static VALUE own_backtrace, own_full_message, own_caller, own_caller_locations;
 
+void ps_backtraces_forget(void)
+{
+    memset(backtraces.known, 0, sizeof(backtraces.known));
+    backtraces.exception = PS_NO_ADDRESS;
+}
+
 void ps_backtraces_mark(void)
 {
     rb_gc_mark(backtraces.of_exceptions);
     rb_gc_mark(backtraces.of_kernel);
     rb_gc_mark(backtraces.of_singleton);
-    rb_gc_mark(backtraces.exception);
-    rb_gc_mark(backtraces.strings);
-    memset(backtraces.known, 0, sizeof(backtraces.known));
-}
-
-void ps_backtraces_forget(void)
-{
-    memset(backtraces.known, 0, sizeof(backtraces.known));
-    backtraces.exception = backtraces.strings = Qnil;
+    ps_backtraces_forget();
 }
 
 /*
@@ -227,7 +224,8 @@ static VALUE backtrace(VALUE self)
      * The strings exist already, as at `raise E, "message", []` and when an exception is raised
      * again and again. No clock is read.
      */
-    if (!RB_TYPE_P(held, T_DATA) || backtraces.exception == self) return rb_call_super(0, NULL);
+    if (!RB_TYPE_P(held, T_DATA) || ps_address_equal(backtraces.exception, PS_ADDRESS(self)))
+        return rb_call_super(0, NULL);
     size_t allocated = rb_gc_stat(allocated_objects);
     ps_stopwatch start = ps_stopwatch_start();
     VALUE strings = rb_call_super(0, NULL);
@@ -235,8 +233,7 @@ static VALUE backtrace(VALUE self)
     allocated = rb_gc_stat(allocated_objects) - allocated;
     /* Were the methods taken out meanwhile? A redefined method may have run for long. */
     if (!backtraces.exceptions_on || !RB_TYPE_P(strings, T_ARRAY)) return strings;
-    backtraces.exception = self;
-    backtraces.strings = strings;
+    backtraces.exception = PS_ADDRESS(self);
     if (allocated <= (size_t)RARRAY_LEN(strings)) return strings;
     ps_look look = ps_look_begin_rare(PS_LOOK_BACKTRACE);
     bool in_full_message;
@@ -267,11 +264,10 @@ static VALUE full_message(int argc, VALUE *argv, VALUE self)
     uint64_t ticks = ps_stopwatch_stop(start);
     VALUE held = rb_attr_get(self, id_bt);
     if (!backtraces.exceptions_on || NIL_P(held)) return text;
+    /* full_message has made the strings, so this makes none. */
+    VALUE strings = RB_TYPE_P(held, T_DATA) ? rb_funcall(own_backtrace, id_bind_call, 1, self) : held;
     ps_look look = ps_look_begin_rare(PS_LOOK_BACKTRACE);
     bool nested;
-    VALUE strings = RB_TYPE_P(held, T_ARRAY)       ? held
-                    : backtraces.exception == self ? backtraces.strings
-                                                   : Qnil;
     record("full_message", find_asker(&nested), self, held, strings, ticks);
     ps_look_end(look);
     return text;

@@ -160,6 +160,24 @@ RSpec.describe "backtraces that become strings", :bpf do
     end
   end
 
+  # full_message calls the application's message after `backtrace`.
+  it "have their depth and place, whatever the message does inside of full_message" do
+    run = trace(<<~RUBY, done)
+      class Busy < StandardError
+        def message = ((raise KeyError rescue $!.backtrace) && GC.start; "x")
+      end
+      def sink(n) = n.zero? ? raise(Busy) : sink(n - 1)
+      def made(n) = (sink(n) rescue $!)
+      Gate.on :backtrace__done
+      e = made(20)
+      100.times { (raise KeyError, "other") rescue 1 } # its place has to be read from the strings
+      e.full_message(highlight: false)
+      Gate.done depth: e.backtrace.size
+    RUBY
+    shown = run.events(:backtrace__done).select { |event| event[:kind] == "full_message" }
+    expect(shown).to match([include(type: "Busy", raise_line: 4, depth: run.report[:depth])])
+  end
+
   it "are unhooked without an exception in an application that has removed a hooked method itself" do
     run = start(<<~RUBY, done)
       Gate.on :backtrace__done

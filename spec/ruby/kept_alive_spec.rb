@@ -60,4 +60,18 @@ RSpec.describe "the application's objects", :bpf do
       expect(of_objects.flatten.join).not_to match(/0x\h/)
     end
   end
+
+  # The thread has ended, so no stale word on its stack keeps the exception.
+  it "are not kept alive because their backtrace was the last one that became strings" do
+    run = trace(<<~RUBY, { backtrace__done: %i[kind depth] })
+      class Failure < StandardError; end
+      def failed = (raise Failure, "x") rescue $!
+      Gate.on :backtrace__done
+      Thread.new { failed.backtrace; failed.full_message; nil }.join
+      4.times { GC.start }
+      Gate.done alive: ObjectSpace.each_object(Failure).count
+    RUBY
+    expect(run.events(:backtrace__done).map { |event| event[:kind] }).to eq(%w[backtrace full_message])
+    expect(run.report).to eq(alive: 0)
+  end
 end
