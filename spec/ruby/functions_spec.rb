@@ -680,6 +680,24 @@ RSpec.describe "function probes", :bpf do
     expect(run.totals(:function__stats)["Object#fails"]).to include(calls: 10, raised: 10)
   end
 
+  it "report that some functions have no hook, when an error ends the look at one" do
+    run = trace(<<~'RUBY', stats)
+      class RubyVM::InstructionSequence
+        prepend(Module.new { def trace_points = label == "lost" ? raise(NoMemoryError) : super })
+      end
+      class Shop
+        def lost = 1
+        def kept = 2
+      end
+      Gate.on :function__stats
+      5.times { Shop.new.lost; Shop.new.kept }
+      Gate.done probe: Probescope.status[:probes].fetch(:function__stats)
+    RUBY
+    expect(calls(run)).to include("Shop#kept" => 5)
+    expect(calls(run)).not_to include("Shop#lost")
+    expect(run.report[:probe]).to match(["degraded", /some functions are not hooked and not counted/])
+  end
+
   it "give file and line of the definition, with the file cut from the left to 62 bytes" do
     long = "a" * 90
     run = trace(<<~RUBY, { function__stats: %i[function file line path calls] })
