@@ -467,18 +467,18 @@ static void forget_all_unsent(void)
     flushed.looking = ps_looking_ns();
 }
 
+void ps_stats_mark(void)
+{
+    flushed.began = at_one_moment(forget_all_unsent);
+}
+
 void ps_stats_after_fork(void)
 {
     /* The parent's watcher may have held the lock. It does not exist in the child. */
     pthread_mutex_init(&lock, NULL);
-    /* The parent's interval goes on in the parent. The child's CPU clock began at 0. */
-    flushed.began = at_one_moment(forget_all_unsent);
+    /* The child's interval begins now: its CPU clock began at 0. The parent's goes on in the parent. */
+    ps_stats_mark();
     flushed.rows = 0;
-}
-
-void ps_stats_mark(void)
-{
-    flushed.began = at_one_moment(forget_all_unsent);
 }
 
 void ps_stats_flush_since_mark(void)

@@ -44,7 +44,10 @@ void ps_stats_flush_since_mark(void);
 /* The flush holds this lock. A thread that clears a table tries it, and never waits for it. */
 bool ps_stats_try_lock(void);
 void ps_stats_unlock(void);
-/* For a forked child: drops what the parent had counted and not fired yet. The parent fires it. */
+/*
+ * For a forked child: drops what the parent had counted and not fired yet, which the parent fires,
+ * and begins the child's interval.
+ */
 void ps_stats_after_fork(void);
 
 /* The hooks count these; stats__done fires them. */

@@ -206,6 +206,29 @@ RSpec.describe "an application that is traced" do
     expect(target.err).to be_empty
   end
 
+  # The CPU time of a child begins at 0.
+  it "begins an interval of its own in a forked child", :bpf do
+    target, directory = program(<<~RUBY)
+      Gate.open "traced"
+      Gate.on :stats__done
+      Gate.flushed(1)
+      nil while Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID) < 1
+      forked = Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)
+      child = fork { Gate.flushed(1) }
+      Process.wait(child)
+      Gate.done child: child, lived: Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond) - forked
+    RUBY
+    done = "usdt:#{Support::LIBRARY}:probescope:stats__done"
+    seen = tracer(%(#{done} { printf("%d %llu %llu\\n", pid, arg1, arg2); }))
+    seen.attached(target, "stats__done")
+    FileUtils.touch(File.join(directory, "traced"))
+    child, lived = report(target).values_at(:child, :lived)
+    intervals = seen.finish.scan(/^#{child} (\d+) (\d+)$/).map { |pair| pair.map(&:to_i) }
+    expect(intervals.size).to be >= 2
+    expect(intervals.sum(&:first)).to be <= lived
+    expect(intervals.sum(&:last)).to be <= lived
+  end
+
   it "forks 500 times under a tracer: each child is traced too, and all processes end normally", :bpf do
     target, _, directory = traced(<<~RUBY, all - %w[function__stats exception__stats])
       class Forker

@@ -455,8 +455,13 @@ static void leaves_to_the_parent_what_it_had_not_fired(void)
     ps_samples_missed += 2;
     ps_samples_taken += 97;
 
+    uint64_t began = ps_monotonic_ns();
+    AWAIT(ps_monotonic_ns() - began > 2000000);
+    uint64_t forked = ps_monotonic_ns(), forked_cpu = ps_process_cpu_ns();
     ps_stats_after_fork();
     struct recorded done = flush();
+    CHECK(done.arg[1] <= ps_monotonic_ns() - forked);
+    CHECK(done.arg[2] <= ps_process_cpu_ns() - forked_cpu);
     CHECK_EQUAL(recorder_total(), 1);
     CHECK_EQUAL(done.arg[3], 0);
     CHECK_EQUAL(done.arg[4], 0);
