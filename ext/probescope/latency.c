@@ -195,10 +195,13 @@ static VALUE hook_protected(VALUE pointer)
 /* Hooks the method that the module has under the name now. */
 static void hook(struct method *method)
 {
-    /* Another thread may undefine the method meanwhile. */
     int failed = 0;
     rb_protect(hook_protected, (VALUE)method, &failed);
-    if (failed) rb_set_errinfo(Qnil);
+    if (!failed) return;
+    /* NameError: another thread has undefined the method meanwhile. The next look finds none. */
+    if (!RTEST(rb_obj_is_kind_of(rb_errinfo(), rb_eNameError)))
+        method->latency->reason = "an error ended the look at the method";
+    rb_set_errinfo(Qnil);
 }
 
 static void switch_probe(ps_latency *latency, bool on)

@@ -262,6 +262,24 @@ RSpec.describe "Probescope::Latency" do
     expect(process.await_line(/^order (.*)/)[1]).to eq("looks looked untraced")
   end
 
+  it "reports that a method has no hook, when an error ends the look at it", :bpf do
+    process = start("-rprobescope", "-e", <<~'RUBY')
+      $stdout.sync = true
+      class RubyVM::InstructionSequence
+        prepend(Module.new { def trace_points = label == "lost" ? raise(NoMemoryError) : super })
+      end
+      class Cart; def lost = 1; end
+      Probescope::Latency.trace(Cart, :lost)
+      puts "ready"
+      sleep 0.002 until Probescope::Latency.probes["Cart.lost"][:listened]
+      puts "error #{Probescope::Latency.probes["Cart.lost"][:error]}"
+      sleep
+    RUBY
+    process.await_line(/^ready/)
+    tracer(program_of(%w[Cart.lost]), pid: process.pid)
+    expect(process.await_line(/^error (.*)/)[1]).to eq("an error ended the look at the method")
+  end
+
   it "reports the methods that cannot be traced, with the reason" do
     source = <<~RUBY
       class Base; def self.made = 1; def old = 1; end
