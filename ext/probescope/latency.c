@@ -174,7 +174,7 @@ static VALUE hook_protected(VALUE pointer)
     static uint64_t last_key;
     struct method *method = (struct method *)pointer;
     VALUE found = current_method(method), iseq = NIL_P(found) ? Qnil : ps_iseq_of(found);
-    method->latency->reason = NIL_P(iseq) ? "there is no such method now, or it is written in C" : NULL;
+    if (NIL_P(iseq)) method->latency->reason = "there is no such method now, or it is written in C";
     if (is_hooked(method, found, iseq)) return Qnil;
     unhook(method);
     if (NIL_P(iseq)) return Qnil;
@@ -257,8 +257,12 @@ bool ps_latency_need_look(void)
 
 static VALUE look_again(VALUE unused)
 {
+    if (ps_jit_refuses_calls()) return Qnil;
+    /* Several methods may have one probe. A method that is hooked keeps the reason of another one. */
+    for (ps_latency *latency = ps_latency_first(); latency; latency = latency->next)
+        if (latency->hooked) latency->reason = NULL;
     for (struct method *method = methods; method; method = method->next)
-        if (method->latency->hooked && !method->gone && !ps_jit_refuses_calls()) hook(method);
+        if (method->latency->hooked && !method->gone) hook(method);
     return Qnil;
 }
 

@@ -280,6 +280,31 @@ RSpec.describe "Probescope::Latency" do
     expect(process.await_line(/^error (.*)/)[1]).to eq("an error ended the look at the method")
   end
 
+  # The methods of one module_function have one name, so they have one probe.
+  it "reports that one of a probe's methods has gone, also if another one is traced", :bpf do
+    process = start("-rprobescope", "-e", <<~'RUBY')
+      $stdout.sync = true
+      class Cart; def gone = 1; end
+      module Priced
+        module_function
+
+        def rate = 3
+      end
+      Probescope::Latency.trace(Cart, :gone)
+      [Priced, Priced.singleton_class].each { |owner| Probescope::Latency.trace(owner, :rate) }
+      puts "ready"
+      sleep 0.002 until Probescope::Latency.probes.all? { |_, probe| probe[:listened] }
+      Priced.singleton_class.remove_method(:rate)
+      Cart.remove_method(:gone)
+      sleep 0.002 until Probescope::Latency.probes["Cart.gone"][:error] # one look updates all probes
+      puts "error #{Probescope::Latency.probes["Priced.rate"][:error]}"
+      sleep
+    RUBY
+    process.await_line(/^ready/)
+    tracer(program_of(%w[Cart.gone Priced.rate]), pid: process.pid)
+    expect(process.await_line(/^error (.*)/)[1]).to start_with("there is no such method now")
+  end
+
   it "reports the methods that cannot be traced, with the reason" do
     source = <<~RUBY
       class Base; def self.made = 1; def old = 1; end
