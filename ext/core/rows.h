@@ -56,7 +56,7 @@ struct ps_stack;
 
 typedef struct ps_row {
     uintptr_t key[3];
-    /* NULL until the VM has found the name. A row without a site is not fired yet. */
+    /* NULL until the hook that made the row has named it. Such a row has counted nothing yet. */
     const ps_site *site;
     const ps_site *at[PS_ROW_SITES]; /* NULL where unknown */
     uint64_t count[PS_ROW_COUNTERS]; /* since the table was cleared; times in ticks */
@@ -86,9 +86,8 @@ typedef struct ps_row {
 
 typedef struct ps_table {
     ps_row *chunk[PS_ROW_CHUNKS];
-    uint32_t rows;     /* published rows */
-    uint32_t resolved; /* rows below this one have a site; only the writer uses it */
-    uint32_t *index;   /* row number + 1, or 0 */
+    uint32_t rows;   /* published rows */
+    uint32_t *index; /* row number + 1, or 0 */
     uint32_t index_capacity;
     ps_row overflow;
     uint64_t overflowed; /* events that ever went to the overflow row */

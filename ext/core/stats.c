@@ -192,19 +192,8 @@ static bool fire_sampled(ps_row *row, const struct subject *of)
     return true;
 }
 
-/*
- * Events of rows that are shown under (overflow), because there was no memory for their names, or
- * the names did not come in time.
- */
+/* Events of rows that are shown under (overflow), because there was no memory for their names. */
 static uint64_t nameless;
-static bool late_names; /* it is too late for names; read and written with the lock */
-
-/* Returns the site to fire for a row. NULL: the row is fired later, when it has a name. */
-static const ps_site *site_of(const ps_row *row)
-{
-    const ps_site *site = PS_READ_ACQUIRE(row->site);
-    return !site && late_names ? &ps_site_overflow : site;
-}
 
 /*
  * Takes what a row grew by. A row may be taken several times before it is fired. maximum: the
@@ -225,21 +214,21 @@ static void cut_row(ps_row *row, int maximum)
     }
 }
 
-/* Rows without a site are not taken before the VM has found the site. */
-static void cut_rows(ps_table *table, int maximum, bool of_routes)
+/* A row without a site has counted nothing yet: a hook that makes a row names it first. */
+static void cut_rows(ps_table *table, int maximum)
 {
     uint32_t rows = PS_READ_ACQUIRE(table->rows);
     for (uint32_t number = 0; number < rows; number++) {
         ps_row *row = ps_table_at(table, number);
-        if (of_routes ? PS_READ_ACQUIRE(row->site) : site_of(row)) cut_row(row, maximum);
+        if (PS_READ_ACQUIRE(row->site)) cut_row(row, maximum);
     }
     cut_row(&table->overflow, maximum);
 }
 
 static void cut_table(ps_table *table, int maximum)
 {
-    cut_rows(table, maximum, false);
-    if (table->by_request) cut_rows(table->by_request, maximum, true);
+    cut_rows(table, maximum);
+    if (table->by_request) cut_rows(table->by_request, maximum);
 }
 
 /*
@@ -250,7 +239,7 @@ static struct subject subject_of_route(const ps_table *table, const ps_row *row,
 {
     const ps_row *whole = (const ps_row *)row->key[0];
     if (!whole) return (struct subject){&ps_site_overflow, &table->overflow, request};
-    return (struct subject){site_of(whole), whole, request};
+    return (struct subject){PS_READ_ACQUIRE(whole->site), whole, request};
 }
 
 /* Fires the rows that grew by at least `least`. events: the counter that is compared. */
@@ -261,7 +250,7 @@ static uint64_t fire_rows(ps_table *table, bool (*fire)(ps_row *, const struct s
     uint32_t rows = PS_READ_ACQUIRE(table->rows);
     for (uint32_t number = 0; number < rows; number++) {
         ps_row *row = ps_table_at(table, number);
-        const ps_site *site = of_routes ? PS_READ_ACQUIRE(row->site) : site_of(row);
+        const ps_site *site = PS_READ_ACQUIRE(row->site);
         /* Such a row was not cut. In a table of routes it still belongs to a request. */
         if (!site) continue;
         uint64_t grown = row->cut[events];
@@ -335,26 +324,6 @@ static void fire_states(void)
  */
 #define IS_TOLD(probe) (PS_ENABLED(probe) && !(ps_overhead_out >> PS_PROBE_##probe & 1))
 
-static bool grew_without_name(const ps_table *table, int events)
-{
-    uint32_t rows = PS_READ_ACQUIRE(table->rows);
-    for (uint32_t i = 0; i < rows; i++) {
-        const ps_row *row = ps_table_at(table, i);
-        if (!PS_READ_ACQUIRE(row->site) && PS_READ(row->count[events]) != row->sent[events]) return true;
-    }
-    return false;
-}
-
-bool ps_stats_wait_for_names(void)
-{
-    pthread_mutex_lock(&lock);
-    bool wait = (IS_TOLD(FUNCTION__STATS) && grew_without_name(&ps_functions, PS_FUNCTION_CALLS)) ||
-                (IS_TOLD(EXCEPTION__STATS) && grew_without_name(&ps_exceptions, PS_EXCEPTION_RAISED)) ||
-                (IS_TOLD(OBJECT__STATS) && grew_without_name(&ps_objects, PS_OBJECT_COUNT));
-    pthread_mutex_unlock(&lock);
-    return wait;
-}
-
 static void cut_all(void)
 {
     if (IS_TOLD(FUNCTION__STATS)) cut_table(&ps_functions, PS_FUNCTION_MAX);
@@ -389,10 +358,9 @@ static struct moment at_one_moment(void (*take)(void))
  * that were cut as they are fired would belong to different moments, and none to that of
  * stats__done.
  */
-bool ps_stats_flush_covered(bool all, bool (*covered)(void))
+bool ps_stats_flush_covered(bool (*covered)(void))
 {
     pthread_mutex_lock(&lock);
-    late_names = all;
     struct moment end = at_one_moment(cut_all);
     uint64_t fired = flushed.rows;
     if (IS_TOLD(FUNCTION__STATS)) fired += fire_all(&ps_functions, fire_function, PS_FUNCTION_CALLS);
@@ -432,12 +400,7 @@ bool ps_stats_flush_covered(bool all, bool (*covered)(void))
 
 void ps_stats_flush(void)
 {
-    ps_stats_flush_covered(false, NULL);
-}
-
-void ps_stats_flush_all(void)
-{
-    ps_stats_flush_covered(true, NULL);
+    ps_stats_flush_covered(NULL);
 }
 
 /* maximum: the counter that is not summed, or -1. */
@@ -487,5 +450,5 @@ void ps_stats_flush_since_mark(void)
     const struct ps_more_stats__done none = {.cut = flushed.began.ns};
     PS_WRITE(flushed.sequence, flushed.sequence + 1);
     if (PS_ENABLED(STATS__DONE)) ps_fire_stats__done(flushed.sequence, 0, 0, 0, 0, &none);
-    ps_stats_flush_all();
+    ps_stats_flush();
 }

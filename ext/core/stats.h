@@ -19,19 +19,12 @@ void ps_stats_begin(void);
 void ps_stats_flush(void);
 
 /*
- * Like ps_stats_flush(), but also fires rows without a name: as the (overflow) row, counted as
- * dropped.
- */
-void ps_stats_flush_all(void);
-/*
  * Flushes, unless a tracer attached during the flush: at stats__done its interval would begin,
- * before its hooks are in. all: flush like ps_stats_flush_all(). covered: called when the rows are
- * fired; it returns false when hooks are missing. Then stats__done does not fire, and this function
- * returns false. The next flush ends the interval.
+ * before its hooks are in. covered: called when the rows are fired; it returns false when hooks are
+ * missing. Then stats__done does not fire, and this function returns false. The next flush ends the
+ * interval.
  */
-bool ps_stats_flush_covered(bool all, bool (*covered)(void));
-/* True when there are rows that grew and whose names the VM has not found yet. */
-bool ps_stats_wait_for_names(void);
+bool ps_stats_flush_covered(bool (*covered)(void));
 
 /* Makes the next flush fire nothing of what was counted until now. Called with the lock. */
 void ps_stats_mark(void);

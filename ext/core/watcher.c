@@ -74,7 +74,6 @@ static struct {
     uint64_t asleep_ns;  /* when the thread last went to sleep */
     bool goes_first;     /* the thread gets a CPU at once when it wakes up */
     uint32_t late_ticks; /* number of late ticks in a row */
-    uint64_t names_ns;   /* since when a due flush waits for names; 0: none does */
     bool flushing, sampling;
     uint32_t random;
 } watcher;
@@ -240,7 +239,7 @@ static void limit_overhead(uint64_t now)
     if (!out) return;
     /* Flushes first, because what is taken out is not fired any more. */
     if (watcher.flushing) {
-        ps_stats_flush_all();
+        ps_stats_flush();
         watcher.next_flush_ns = now + PS_FLUSH_NS;
     }
     ps_overhead_take_out(out, ps_monotonic_ns());
@@ -288,12 +287,6 @@ static bool is_switching(uint64_t now)
     return watcher.asked_ns && since_progress(now) < HURRY_FOR_NS;
 }
 
-/* True when the next look has to follow soon. */
-static bool is_in_hurry(uint64_t now)
-{
-    return is_switching(now) || watcher.names_ns;
-}
-
 /*
  * A tracer's interval begins at the first flush. So that flush waits until all probes of the tracer
  * are attached and the hooks are in. Probes attach one by one; they count as attached when nothing
@@ -305,22 +298,9 @@ static bool may_begin(uint64_t now)
     return now - watcher.changed_ns >= PS_POLL_NS && watcher.wanted == PS_READ_ACQUIRE(watcher.applied);
 }
 
-/*
- * A due flush waits for the names of its rows, but not for long: an idle VM finds none. Nothing but
- * the flush waits for names.
- */
-static bool waits_for_names(uint64_t now)
-{
-    if (!ps_stats_wait_for_names()) return false;
-    if (!watcher.names_ns) watcher.names_ns = now;
-    watcher.vm->request(PS_REQUEST_UPKEEP);
-    return now - watcher.names_ns < PS_NAMES_NS;
-}
-
 static void flush_when_due(uint64_t now)
 {
     if (!ps_stats_wanted()) {
-        watcher.names_ns = 0;
         PS_WRITE(watcher.flushing, false);
         return;
     }
@@ -330,9 +310,9 @@ static void flush_when_due(uint64_t now)
         PS_WRITE(watcher.flushing, true);
         watcher.next_flush_ns = now;
     }
-    if (now < watcher.next_flush_ns || !may_flush() || somebody_leaves(now) || waits_for_names(now)) return;
-    if (!ps_stats_flush_covered(watcher.names_ns && ps_stats_wait_for_names(), is_covered)) return;
-    watcher.names_ns = watcher.leaving_ns = 0;
+    if (now < watcher.next_flush_ns || !may_flush() || somebody_leaves(now)) return;
+    if (!ps_stats_flush_covered(is_covered)) return;
+    watcher.leaving_ns = 0;
     watcher.heard = PS_ENABLED(STATS__DONE) && may_begin(now);
     watcher.next_flush_ns += PS_FLUSH_NS;
     if (watcher.next_flush_ns < now) watcher.next_flush_ns = now + PS_FLUSH_NS;
@@ -403,14 +383,14 @@ static void *watch(void *unused)
         if (now >= next_look) {
             look(now);
             flush_when_due(now);
-            next_look = now + (is_in_hurry(now) ? PS_HURRY_NS : PS_POLL_NS);
+            next_look = now + (is_switching(now) ? PS_HURRY_NS : PS_POLL_NS);
         }
         sample_when_due(now);
         /*
          * Waking up is expensive. So the watcher looks when it is awake for a tick anyway, unless
-         * it is in a hurry.
+         * the VM is switching hooks.
          */
-        bool at_ticks = watcher.sampling && (watcher.next_sample_ns < next_look || !is_in_hurry(now));
+        bool at_ticks = watcher.sampling && (watcher.next_sample_ns < next_look || !is_switching(now));
         next = at_ticks ? watcher.next_sample_ns : next_look;
         uint64_t next_step = watcher.vm->step ? watcher.vm->step(now) : 0;
         if (next_step && next_step < next) next = next_step;
@@ -503,7 +483,7 @@ void ps_watcher_stop(void)
     if (!watcher.running && !watcher.paused) return;
     if (watcher.running) end_thread();
     ps_info_flag(PS_INFO_WATCHER, 0);
-    if (watcher.flushing) ps_stats_flush_all();
+    if (watcher.flushing) ps_stats_flush();
     else if (ps_stats_wanted() && (read_semaphores() & ~ps_overhead_out) == watcher.marked)
         ps_stats_flush_since_mark();
     /*

@@ -7,8 +7,7 @@
  *                 them in slices, and the watcher asks for the next slice 4 ms later.
  *   every second  While a tracer listens to statistics: flush them (stats.h). The first flush tells
  *                 a tracer that its interval begins. So the watcher does not flush before every
- *                 hook is in, however long the VM takes. A flush waits up to 150 ms for the names
- *                 of rows that the VM has not found yet. Then it drops the rows, and counts them.
+ *                 hook is in, however long the VM takes.
  *   99 times/s    While a tracer listens to samples: ask the VM for one.
  *
  * The watcher is not a thread of the VM: a Ruby thread would switch deadlock detection off, and
@@ -25,20 +24,14 @@
 
 #include "probes.gen.h"
 
-enum {
-    PS_POLL_NS = 50000000,
-    PS_HURRY_NS = 4000000,
-    PS_FLUSH_NS = 1000000000,
-    PS_SAMPLE_NS = 10101010,
-    PS_NAMES_NS = 150000000
-};
+enum { PS_POLL_NS = 50000000, PS_HURRY_NS = 4000000, PS_FLUSH_NS = 1000000000, PS_SAMPLE_NS = 10101010 };
 
 /* What the watcher may ask of the VM. */
 enum {
     /* ps_watcher_wanted() changed, switching is not done yet, or latency probes changed. */
     PS_REQUEST_SWITCH = 1,
     PS_REQUEST_SAMPLE = 2,
-    /* Small work that needs the VM, such as finding names. */
+    /* Small work that needs the VM, such as looking at files that were loaded. */
     PS_REQUEST_UPKEEP = 4,
 };
 

@@ -57,7 +57,7 @@ RSpec.describe "object probes", :bpf do
       .to eq({})
   end
 
-  # Names are resolved in a job, and a sleeping VM runs no job.
+  # A sleeping VM runs no job, so the hook has to make the names.
   it "have their names in the next flush, even if the program sleeps right after" do
     run = trace(<<~RUBY, fields)
       made = 400.times.map { |n| Object.const_set("Made\#{n}", Class.new) }

@@ -301,53 +301,6 @@ static void wakes_once_in_a_while_what_does_not_come(void)
     begin_again();
 }
 
-/* Adds to a row of an object whose name the VM has still to find. */
-static ps_row *grow_without_name(void)
-{
-    ps_row *row = ps_table_row(&ps_objects, 1, 2, 3);
-    PS_ADD_LAST(row->count[PS_OBJECT_COUNT], 1);
-    return row;
-}
-
-static void waits_a_little_for_names_before_a_flush(void)
-{
-    PS_WRITE(vm_state.switch_after, 1);
-    ps_watcher_start(&vm);
-    RAISE(OBJECT__STATS);
-    RAISE(STATS__DONE);
-    AWAIT(recorder_count(PS_PROBE_STATS__DONE, NULL) >= 1);
-    /* The name comes when the flush is due. */
-    ps_row *row = grow_without_name();
-    AWAIT(PS_READ(vm_state.upkeeps) >= 1);
-    CHECK_EQUAL(recorder_count(PS_PROBE_STATS__DONE, NULL), 1);
-    PS_WRITE_RELEASE(row->site, ps_site_intern("String", 6, "a.rb", 4, 1));
-    AWAIT(recorder_count(PS_PROBE_STATS__DONE, NULL) >= 2);
-    CHECK_EQUAL(recorder_count(PS_PROBE_OBJECT__STATS, "String"), 1);
-    /* The name does not come. */
-    PS_WRITE_RELEASE(row->site, NULL);
-    uint64_t asked = PS_READ(vm_state.upkeeps);
-    grow_without_name();
-    AWAIT(recorder_count(PS_PROBE_OBJECT__STATS, "(overflow)") >= 1);
-    CHECK(PS_READ(vm_state.upkeeps) > asked);
-    begin_again();
-    ps_table_clear(&ps_objects);
-}
-
-static void counts_what_has_no_name_at_the_end(void)
-{
-    PS_WRITE(vm_state.switch_after, 1);
-    ps_watcher_start(&vm);
-    RAISE(OBJECT__STATS);
-    RAISE(STATS__DONE);
-    AWAIT(recorder_count(PS_PROBE_STATS__DONE, NULL) >= 1);
-    grow_without_name();
-    ps_watcher_stop();
-    CHECK_EQUAL(recorder_count(PS_PROBE_OBJECT__STATS, "(overflow)"), 1);
-    CHECK_EQUAL(recorder_last(PS_PROBE_STATS__DONE, NULL).arg[4], 1);
-    begin_again();
-    ps_table_clear(&ps_objects);
-}
-
 /* A second tracer comes. A flush before its hooks are in would begin its interval. */
 static void holds_flushes_back_while_hooks_for_one_more_tracer_come_in(void)
 {
@@ -840,8 +793,6 @@ int main(void)
     RUN(waits_for_the_hooks_however_long_the_vm_takes);
     RUN(wakes_a_vm_that_waits_while_hooks_are_to_come_in);
     RUN(wakes_once_in_a_while_what_does_not_come);
-    RUN(waits_a_little_for_names_before_a_flush);
-    RUN(counts_what_has_no_name_at_the_end);
     RUN(holds_flushes_back_while_hooks_for_one_more_tracer_come_in);
     RUN(holds_flushes_back_while_a_tracer_leaves);
     RUN(says_when_hooks_were_asked_for_and_when_they_were_in);

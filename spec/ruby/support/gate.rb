@@ -38,7 +38,7 @@ eval <<~RUBY, TOPLEVEL_BINDING, "<gate>", 1
     end
 
     # Reports the program's own figures to the spec, and waits to be ended. The sleeps are short: a
-    # sleeping VM runs no jobs, and a job resolves the names of allocations.
+    # sleeping VM runs no jobs.
     def done(report = {})
       $stdout.write("report " + JSON.generate(report) + "\\n")
       $stdout.flush
