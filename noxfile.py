@@ -15,8 +15,9 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Iterator, List, Sequence
+from typing import Iterator, List, NamedTuple, Sequence
 from xml.etree import ElementTree
 
 import nox
@@ -163,32 +164,76 @@ def run_pytest(session: nox.Session, directory: Path, prefix: List[str], *option
     """Runs pytest. Repeats up to three failed tests, because a test can fail if a dozen tracers keep
     two processors busy.
     """
-    python = shutil.which("python", path=session.bin)
+    parts = [Part("", directory, Path(session.virtualenv.location), session.posargs)]
+    if not options and not session.posargs:
+        parts = halves(session, parts[0])
 
-    def run(name: str, *more: str) -> bool:
-        pytest = [*prefix, python, "-m", "pytest", "-v", "-rfEs", "--durations=8"]
-        arguments = [f"--junitxml={LOGS / name}.xml", *options, *session.posargs, *more]
+    def run(part: Part, name: str, *more: str) -> bool:
+        pytest = [*prefix, str(part.environment / "bin/python"), "-m", "pytest", "-v", "-rfEs"]
+        report = f"--junitxml={LOGS / name}{part.name}.xml"
+        arguments = ["--durations=8", report, f"--rootdir={part.checkout}", *options, *part.files, *more]
+        # The output of one part is shown as it comes, that of the other one at its end.
+        log = None if part is parts[0] else (LOGS / f"{name}{part.name}.log").open("w+")
         try:
             # The tests' PATH does not have the environment's programs, like that of an application.
             # On Ctrl-C the tests end their tracers. nox's default of 0.3 s is too short for that.
-            session.run(*pytest, *arguments, external=True, env={"PATH": os.environ["PATH"]},
-                        interrupt_timeout=15, terminate_timeout=2)  # fmt: skip
+            session.run("env", f"--chdir={part.checkout}", *pytest, *arguments, external=True, stdout=log,
+                        env={"PATH": os.environ["PATH"]}, interrupt_timeout=15,
+                        terminate_timeout=2)  # fmt: skip
         except CommandFailed:
             return False
+        finally:
+            if log:
+                log.seek(0)
+                print(log.read(), flush=True)
+                log.close()
         return True
 
-    with session.chdir(directory):
-        good = run("pytest")
-        failures = failed_tests("pytest")
-        if not good and 1 <= len(failures) <= 3:
-            good = run("again", "--last-failed")
-            again = failed_tests("again")
-            with REPEATED.open("a") as file:
-                file.writelines(f"{test}\n" for test in failures if test not in again)
+    with ThreadPoolExecutor(len(parts)) as pool:
+        passed = list(pool.map(lambda part: run(part, "pytest"), parts))
+    good = all(passed)
+    failures = failed_tests("pytest")
+    if not good and 1 <= len(failures) <= 3:
+        good = all([run(part, "again", "--last-failed") for part, well in zip(parts, passed) if not well])
+        again = failed_tests("again")
+        with REPEATED.open("a") as file:
+            file.writelines(f"{test}\n" for test in failures if test not in again)
     if prefix:
         session.run("sudo", "chown", "-R", f"{os.getuid()}:{os.getgid()}", str(HOME), external=True)
     if not good:
         session.error("pytest failed")
+
+
+class Part(NamedTuple):
+    """Tests that run in a pytest of their own, with a checkout and an environment of their own.
+
+    name: "", or the end of the names of their reports.
+    """
+
+    name: str
+    checkout: Path
+    environment: Path
+    files: Sequence[str]
+
+
+def halves(session: nox.Session, whole: Part) -> List[Part]:
+    """Returns two halves of the tests, which run in parallel, because tests mostly wait for tracers.
+
+    A tracer that attaches by path reaches every process that maps the extension's file, so the
+    second half has a copy of the environment.
+    """
+    beside = HOME / "beside"
+    shutil.rmtree(beside, ignore_errors=True)
+    shutil.copytree(whole.checkout, beside / "checkout", symlinks=True)
+    shutil.copytree(whole.environment, beside / "environment", symlinks=True)
+
+    def files(letters: str) -> List[str]:
+        return sorted(str(path.relative_to(ROOT)) for path in ROOT.glob(f"tests/test_[{letters}]*.py"))
+
+    return [
+        whole._replace(name="-a", files=files("a-r")),
+        Part("-s", beside / "checkout", beside / "environment", files("s-z")),
+    ]
 
 
 def start_logs(session: nox.Session) -> None:
@@ -223,8 +268,8 @@ def skipped(session: nox.Session, what: str) -> None:
 
 
 def cases(name: str) -> Iterator[ElementTree.Element]:
-    report = LOGS / f"{name}.xml"
-    return ElementTree.parse(report).iter("testcase") if report.exists() else iter([])
+    for report in sorted(LOGS.glob(f"{name}*.xml")):
+        yield from ElementTree.parse(report).iter("testcase")
 
 
 def failed_tests(name: str) -> List[str]:
@@ -244,7 +289,7 @@ def tell_totals(session: nox.Session) -> None:
         print(f"passed when repeated: {line}")
     flaky = "".join(f"Python {VERSION}: {line}\n" for line in repeated)
     subprocess.run([ROOT / ".ci/flaky"], input=flaky, text=True, check=True)
-    again = failed_tests("again") if (LOGS / "again.xml").exists() else failed_tests("pytest")
+    again = failed_tests("again" if any(LOGS.glob("again*.xml")) else "pytest")
     for test in again:
         print(f"FAILED {test}")
     tags = [{child.tag for child in case} for case in cases("pytest")]

@@ -64,7 +64,7 @@ namespace :test do
 
   desc "Linters, fixtures and units: without root and BPF, in less than a minute"
   task :fast do
-    quick = ["--tag", "~bpf", "--tag", "~slow", "--exclude-pattern", TestGroups::OTHERS]
+    quick = ["--tag", "~bpf", "--tag", "~slow", "--exclude-pattern", TestGroups::APART]
     TestRun.open(root: false) do |run|
       run.beside(-> { TestTasks.rake(run, *TestTasks::LINTERS) },
                  -> { run.python("nox", "--session", "lint", "units") },

@@ -194,7 +194,7 @@ static void flush_row(int row, int rows, int hostile)
                              1000000 * weight, more);
     }
     if (probescope_function__stats_semaphore) {
-        const uint64_t more[] = {p(file), 3000 * weight, 2000, row & 1, 0};
+        const uint64_t more[] = {p(file), 3000 * weight, 2000, row & 1, 0, 0};
         fire_function__stats(p(hostile ? type : function), p(file), line, weight, 1000 * weight, more);
     }
     slow_call(row, rows, hostile ? type : function, file, hostile);
@@ -246,11 +246,19 @@ static uint32_t listeners(void)
     return mask;
 }
 
+static uint64_t monotonic_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
 static void flush(uint64_t sequence, int rows, int hostile)
 {
     for (int row = 0; row < rows; row++) flush_row(row, rows, hostile);
     if (rows && probescope_function__entry_semaphore) call_row(0, rows, hostile);
-    const uint64_t more[] = {5, 7, 45, 25000000};
+    probescope_info.cut = monotonic_ns();
+    const uint64_t more[] = {5, 7, 45, 25000000, probescope_info.cut};
     probescope_info.looking_ns += 25000000;
     probescope_info.looked_cpu_ns += 500000000;
     if (met) {
@@ -260,13 +268,6 @@ static void flush(uint64_t sequence, int rows, int hostile)
     }
     if (probescope_stats__done_semaphore) fire_stats__done(sequence, 1000000000, 500000000, rows, 2, more);
     __atomic_store_n(&probescope_info.flushes, sequence, __ATOMIC_RELEASE);
-}
-
-static uint64_t monotonic_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
 static void hooks_asked(void)
