@@ -1,6 +1,6 @@
 /*
- * Forks. The watcher's own handler starts it again in the child (ext/core/watcher.h). CPython needs
- * two more things:
+ * Forks. The watcher's own handler starts it again in the child (ext/core/agent/watcher.h). CPython
+ * needs two more things:
  *
  * - os.fork() initialises the GIL and the list of threads anew only after the C library's handlers
  *   ran. Until then no thread may ask for the GIL: it would wait for a GIL that is thrown away.
@@ -18,8 +18,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "atomic.h"
-#include "clock.h"
+#include "base/atomic.h"
+#include "base/clock.h"
 
 /*
  * The kernel counts a thread that has ended until it has buried the thread. For so long after the

@@ -7,8 +7,8 @@
  */
 #include "hooks.h"
 
-#include "atomic.h"
-#include "clock.h"
+#include "base/atomic.h"
+#include "base/clock.h"
 
 /* From one look for the module to the next. */
 enum { LOOK_NS = 1000000000 };

@@ -18,8 +18,8 @@
 
 #include "eval_breaker.h"
 #include "gil_wait.h"
-#include "info.h"
-#include "memory.h"
+#include "usdt/info.h"
+#include "base/memory.h"
 
 enum wish { NOTHING, INSTALL, UNINSTALL };
 

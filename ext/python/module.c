@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
-#include "coverage.h"
-#include "info.h"
-#include "memory.h"
+#include "base/clock.h"
+#include "features/coverage.h"
+#include "usdt/info.h"
+#include "base/memory.h"
 
 static bool forced;
 

@@ -10,21 +10,21 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "atomic.h"
-#include "clock.h"
-#include "copied_context.h"
-#include "copy.h"
-#include "cpu_timer.h"
+#include "base/atomic.h"
+#include "base/clock.h"
+#include "copied_contextvar.h"
+#include "base/copy.h"
+#include "base/cpu_timer.h"
 #include "gil_wait.h"
 #include "hooks.h"
-#include "info.h"
-#include "last_ran.h"
-#include "memory.h"
-#include "probe.h"
-#include "stats.h"
-#include "task_file.h"
-#include "thread_id.h"
-#include "watcher.h"
+#include "usdt/info.h"
+#include "base/last_ran.h"
+#include "base/memory.h"
+#include "usdt/probe.h"
+#include "table/flush.h"
+#include "base/task_file.h"
+#include "base/thread_id.h"
+#include "agent/watcher.h"
 
 enum {
     QUEUE = 32,  /* stacks */

@@ -18,7 +18,7 @@
 #include <stdint.h>
 
 #include "copied_code.h"
-#include "samples.h"
+#include "features/samples.h"
 
 typedef struct ps_read_stack {
     uint64_t state_id;  /* of the PyThreadState */

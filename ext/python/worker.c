@@ -12,7 +12,7 @@
 
 #include <pthread.h>
 
-#include "clock.h"
+#include "base/clock.h"
 #include "gil_wait.h"
 #include "stacks.h"
 

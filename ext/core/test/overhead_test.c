@@ -1,14 +1,14 @@
-#include "../overhead.h"
+#include "agent/overhead.h"
 
 #include <stdlib.h>
 
-#include "../atomic.h"
-#include "../info.h"
-#include "../parts.h"
-#include "../rows.h"
-#include "../stack.h"
-#include "../stats.h"
-#include "../watcher.h"
+#include "base/atomic.h"
+#include "usdt/info.h"
+#include "agent/switching.h"
+#include "table/table.h"
+#include "calls/shadow_stack.h"
+#include "table/flush.h"
+#include "agent/watcher.h"
 #include "check.h"
 #include "recorder.h"
 

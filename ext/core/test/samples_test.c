@@ -1,14 +1,14 @@
 #include <stdlib.h>
 
 #include "check.h"
-#include "clock.h"
-#include "memory.h"
-#include "probe.h"
+#include "base/clock.h"
+#include "base/memory.h"
+#include "usdt/probe.h"
 #include "recorder.h"
-#include "rows.h"
-#include "samples.h"
-#include "stats.h"
-#include "watcher.h"
+#include "table/table.h"
+#include "features/samples.h"
+#include "table/flush.h"
+#include "agent/watcher.h"
 
 static ps_row *function(const char *name)
 {

@@ -5,14 +5,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "atomic.h"
+#include "base/atomic.h"
 #include "check.h"
-#include "clock.h"
-#include "info.h"
+#include "base/clock.h"
+#include "usdt/info.h"
 #include "recorder.h"
-#include "rows.h"
-#include "stats.h"
-#include "watcher.h"
+#include "table/table.h"
+#include "table/flush.h"
+#include "agent/watcher.h"
 
 /* A VM that counts the requests it gets, and switches hooks when a test allows it. */
 static struct {

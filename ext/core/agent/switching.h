@@ -1,0 +1,71 @@
+/*
+ * The parts of an extension. Each part hooks one kind of event, and each language has a table of
+ * its parts. The functions here do what is common to all languages: they switch hooks to the probes
+ * that have listeners, and report the state of each probe in probescope_info.
+ */
+#ifndef PS_SWITCHING_H
+#define PS_SWITCHING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "agent/watcher.h"
+
+/* Probes that are switched together in every language. */
+#define PS_SLOW_PROBES (PS_BIT(FUNCTION__SLOW1MS) | PS_BIT(FUNCTION__SLOW10MS) | PS_BIT(FUNCTION__SLOW100MS))
+#define PS_FUNCTION_PROBES                                                                                   \
+    (PS_BIT(FUNCTION__ENTRY) | PS_BIT(FUNCTION__RETURN) | PS_SLOW_PROBES | PS_BIT(FUNCTION__STATS))
+#define PS_LINE_PROBES PS_BIT(LINE)
+#define PS_EXCEPTION_PROBES                                                                                  \
+    (PS_BIT(EXCEPTION__RAISE) | PS_BIT(EXCEPTION__DETAIL) | PS_BIT(EXCEPTION__RESCUE) |                      \
+     PS_BIT(EXCEPTION__STATS))
+#define PS_BACKTRACE_PROBES (PS_BIT(BACKTRACE__DONE) | PS_BIT(EXCEPTION__STATS))
+#define PS_OBJECT_PROBES    (PS_BIT(OBJECT__ALLOC) | PS_BIT(OBJECT__STATS))
+#define PS_GC_PROBES        (PS_BIT(GC__START) | PS_BIT(GC__DONE))
+#define PS_REQUEST_PROBES   (PS_BIT(REQUEST__START) | PS_BIT(REQUEST__DONE))
+#define PS_SAMPLE_PROBES    (PS_BIT(SAMPLE) | PS_BIT(SAMPLE__STATS) | PS_BIT(SAMPLE__FRAME))
+
+/* A function that a part does not need is NULL. Called with the VM lock, unless noted otherwise. */
+typedef struct ps_part {
+    uint32_t probes; /* the probes that it serves */
+    /*
+     * Makes the part's hooks match the probes that have listeners, or does a slice of that. Returns
+     * true when it is done.
+     */
+    bool (*hook)(uint32_t wanted);
+    /*
+     * Returns the reason why the part's probes are refused for now, also while no tracer listens.
+     * NULL: they are not refused.
+     */
+    const char *(*refused)(void);
+    /*
+     * True when a hook left small work for later. Called on the watcher's thread, without the VM
+     * lock.
+     */
+    bool (*needs_upkeep)(void);
+    void (*do_upkeep)(void);
+} ps_part;
+
+/*
+ * Called once, after ps_info_start(). The table must stay valid. Hooks are switched in its order.
+ */
+void ps_parts_init(const ps_part *table, size_t count);
+/* Starts the watcher. Returns 0 or an errno. */
+int ps_parts_install(const ps_vm *vm);
+bool ps_parts_installed(void);
+/* No hook is put in after this. */
+void ps_parts_uninstall(void);
+/*
+ * Takes out all hooks, or a slice of them. Returns true when done. Called after
+ * ps_parts_uninstall() and the end of the watcher, whose flush could hold the lock.
+ */
+bool ps_parts_unhook(void);
+
+/* The VM calls these when it handles PS_REQUEST_SWITCH and PS_REQUEST_UPKEEP. */
+void ps_parts_switch(void);
+void ps_parts_do_upkeep(void);
+/* For ps_vm.needs_upkeep. */
+bool ps_parts_need_upkeep(void);
+
+#endif
