@@ -223,8 +223,8 @@ module New
                       "    #{name}: {value: 1}, # #{TODO}")
       New.insert_line("tests/test_every_probe.py", /^ +"stats__done": /,
                       %(    "#{name}": {"value": 1},  # #{TODO}))
-      known = File.read("ext/core/agent/switching.h").include?("define #{probes} ")
-      known ? puts("#{probes} is there: add PS_BIT(#{constant}) in ext/core/agent/switching.h") : part
+      known = File.read("ext/core/usdt/probe_groups.h").include?("define #{probes} ")
+      known ? puts("#{probes} is there: add PS_BIT(#{constant}) in ext/core/usdt/probe_groups.h") : part
     end
 
     private
@@ -235,7 +235,7 @@ module New
     def switch = "ps_#{group}_switch"
 
     def part
-      New.insert_line("ext/core/agent/switching.h", /^\n(?=.* A function that a part does not need)/,
+      New.insert_line("ext/core/usdt/probe_groups.h", /^\n(?=#endif)/,
                       "#define #{probes} PS_BIT(#{constant})")
       {"ruby" => ["Ruby", "probescope.c", %r{^/\*\n \* trace_context\.c}],
        "python" => ["Python", "module.c", %r{^/\* current_stack\.c}]}.each do |folder, (language, table, before)|

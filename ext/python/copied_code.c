@@ -6,8 +6,8 @@
 
 #include "base/copy.h"
 #include "base/hash.h"
-#include "hooks.h"
 #include "base/memory.h"
+#include "hooks.h"
 
 /*
  * Open addressing. Half of the places stay empty: when the others are in use, all copies are

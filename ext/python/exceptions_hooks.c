@@ -15,9 +15,9 @@
 #include "base/atomic.h"
 #include "base/clock.h"
 #include "features/coverage.h"
+#include "table/flush.h"
 #include "usdt/info.h"
 #include "usdt/probe.h"
-#include "table/flush.h"
 
 enum { LOOK_FOR_APP = 128 };
 

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/atomic.h"
-#include "usdt/probe.h"
 #include "table/flush.h"
+#include "usdt/probe.h"
 
 /*
  * Before 3.12 no event reports exceptions without slowing down every line. So exceptions are

@@ -4,17 +4,17 @@
  */
 #include "hooks.h"
 
-#include "base/atomic.h"
-#include "features/functions.h"
-#include "base/clock.h"
-#include "features/coverage.h"
-#include "usdt/info.h"
-#include "base/memory.h"
 #include "agent/overhead.h"
-#include "usdt/probe.h"
+#include "base/atomic.h"
+#include "base/clock.h"
+#include "base/memory.h"
+#include "calls/suspended_calls.h"
+#include "features/coverage.h"
+#include "features/functions.h"
 #include "features/slow_calls.h"
 #include "table/flush.h"
-#include "calls/suspended_calls.h"
+#include "usdt/info.h"
+#include "usdt/probe.h"
 
 /* What is known about a code object, kept in it. */
 struct function {

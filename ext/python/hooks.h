@@ -14,15 +14,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "table/routes.h"
-#include "usdt/looking.h"
 #include "agent/switching.h"
-#include "usdt/probe.h"
-#include "table/table.h"
-#include "table/interned_strings.h"
-#include "calls/shadow_stack.h"
 #include "base/thread_id.h"
+#include "calls/shadow_stack.h"
 #include "context/traceparent.h"
+#include "table/interned_strings.h"
+#include "table/routes.h"
+#include "table/table.h"
+#include "usdt/looking.h"
+#include "usdt/probe.h"
 
 /*
  * Turns (free_threading.c). With a GIL, the GIL protects what hooks share, and a turn does nothing.

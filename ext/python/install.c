@@ -16,10 +16,10 @@
 
 #include <pthread.h>
 
+#include "base/memory.h"
+#include "usdt/info.h"
 #include "eval_breaker.h"
 #include "gil_wait.h"
-#include "usdt/info.h"
-#include "base/memory.h"
 
 enum wish { NOTHING, INSTALL, UNINSTALL };
 

@@ -13,8 +13,8 @@
 
 #include "base/atomic.h"
 #include "base/clock.h"
-#include "features/latency.h"
 #include "calls/suspended_calls.h"
+#include "features/latency.h"
 
 struct traced {
     PyCodeObject *code; /* a reference; NULL: no longer traced */

@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/memory.h"
 #include "features/coverage.h"
 #include "usdt/info.h"
-#include "base/memory.h"
 
 static bool forced;
 

@@ -17,11 +17,11 @@
 
 #include <stdio.h>
 
-#include "features/objects.h"
 #include "base/atomic.h"
 #include "base/clock.h"
-#include "usdt/info.h"
+#include "features/objects.h"
 #include "table/flush.h"
+#include "usdt/info.h"
 
 /* From one check for our hooks to the next. */
 enum { CHECK_NS = 1000000000 };

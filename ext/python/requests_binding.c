@@ -5,9 +5,9 @@
  */
 #include "hooks.h"
 
-#include "copied_contextvar.h"
 #include "base/copy.h"
 #include "features/requests.h"
+#include "copied_contextvar.h"
 
 typedef struct Request {
     PyObject_HEAD uint64_t number; /* no other request ever has it; unused without a GIL */

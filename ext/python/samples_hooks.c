@@ -14,17 +14,17 @@
 
 #include "base/atomic.h"
 #include "base/clock.h"
-#include "copied_contextvar.h"
+#include "base/seccomp.h"
+#include "base/stopwatch.h"
 #include "features/coverage.h"
-#include "eval_breaker.h"
+#include "features/samples.h"
+#include "features/thread_clocks.h"
+#include "table/flush.h"
 #include "usdt/info.h"
 #include "usdt/probe.h"
-#include "features/samples.h"
-#include "base/seccomp.h"
+#include "copied_contextvar.h"
+#include "eval_breaker.h"
 #include "stacks.h"
-#include "table/flush.h"
-#include "base/stopwatch.h"
-#include "features/thread_clocks.h"
 
 #define LATE_NS 18000000u
 

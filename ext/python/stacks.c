@@ -10,21 +10,21 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "agent/watcher.h"
 #include "base/atomic.h"
 #include "base/clock.h"
-#include "copied_contextvar.h"
 #include "base/copy.h"
 #include "base/cpu_timer.h"
-#include "gil_wait.h"
-#include "hooks.h"
-#include "usdt/info.h"
 #include "base/last_ran.h"
 #include "base/memory.h"
-#include "usdt/probe.h"
-#include "table/flush.h"
 #include "base/task_file.h"
 #include "base/thread_id.h"
-#include "agent/watcher.h"
+#include "table/flush.h"
+#include "usdt/info.h"
+#include "usdt/probe.h"
+#include "copied_contextvar.h"
+#include "gil_wait.h"
+#include "hooks.h"
 
 enum {
     QUEUE = 32,  /* stacks */

@@ -17,10 +17,10 @@
 
 #include "base/atomic.h"
 #include "base/clock.h"
-#include "features/coverage.h"
-#include "exceptions_hooks.h"
-#include "usdt/probe.h"
 #include "base/stopwatch.h"
+#include "features/coverage.h"
+#include "usdt/probe.h"
+#include "exceptions_hooks.h"
 
 enum { LOOK_AT = 128, REMEMBERED = 32, OPEN = 16 };
 /* A step of a generator that takes longer may have waited for something. */

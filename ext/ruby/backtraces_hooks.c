@@ -20,13 +20,13 @@
 #include "base/address.h"
 #include "base/atomic.h"
 #include "base/clock.h"
-#include "string_coverage.h"
-#include "hooks.h"
+#include "base/stopwatch.h"
 #include "usdt/info.h"
 #include "usdt/looking.h"
-#include "names.h"
 #include "usdt/probe.h"
-#include "base/stopwatch.h"
+#include "hooks.h"
+#include "names.h"
+#include "string_coverage.h"
 
 enum { LOOK_AT = 128, KNOWN_FRAMES = 256 };
 

@@ -7,11 +7,11 @@
 #include <ruby/debug.h>
 
 #include "base/clock.h"
-#include "compat.h"
-#include "hooks.h"
 #include "usdt/info.h"
 #include "usdt/looking.h"
 #include "usdt/probe.h"
+#include "compat.h"
+#include "hooks.h"
 
 static struct {
     VALUE hook;

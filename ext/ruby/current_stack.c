@@ -5,9 +5,9 @@
 
 #include "base/address.h"
 #include "base/atomic.h"
+#include "table/known.h"
 #include "compat.h"
 #include "hooks.h"
-#include "table/known.h"
 
 /*
  * Each fiber has a shadow stack. A fiber-local variable holds it (Thread#[] is fiber-local), so the

@@ -20,10 +20,10 @@
 
 #include "base/atomic.h"
 #include "base/clock.h"
-#include "hooks.h"
 #include "usdt/info.h"
 #include "usdt/looking.h"
 #include "usdt/probe.h"
+#include "hooks.h"
 
 #ifdef HAVE_RB_INTERNAL_THREAD_ADD_EVENT_HOOK
 

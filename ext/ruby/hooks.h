@@ -17,14 +17,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "table/routes.h"
-#include "doing.h"
 #include "agent/switching.h"
-#include "usdt/probe.h"
-#include "table/interned_strings.h"
-#include "calls/shadow_stack.h"
 #include "base/thread_id.h"
+#include "calls/shadow_stack.h"
 #include "context/traceparent.h"
+#include "table/interned_strings.h"
+#include "table/routes.h"
+#include "usdt/probe.h"
+#include "doing.h"
 
 /*
  * probescope.c: runs work(argument), which switches hooks, while no other thread switches hooks. It

@@ -14,9 +14,9 @@
 
 #include "base/atomic.h"
 #include "base/clock.h"
+#include "usdt/looking.h"
 #include "compat.h"
 #include "hooks.h"
-#include "usdt/looking.h"
 #include "methods.h"
 #include "names.h"
 

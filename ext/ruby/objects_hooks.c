@@ -14,15 +14,15 @@
 
 #include "features/objects.h"
 #include "base/atomic.h"
+#include "table/flush.h"
+#include "table/known.h"
+#include "table/table.h"
+#include "usdt/info.h"
+#include "usdt/looking.h"
 #include "compat.h"
 #include "doing.h"
 #include "hooks.h"
-#include "usdt/info.h"
-#include "table/known.h"
-#include "usdt/looking.h"
 #include "names.h"
-#include "table/table.h"
-#include "table/flush.h"
 
 static struct {
     VALUE hook;

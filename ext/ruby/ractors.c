@@ -18,8 +18,8 @@
 #include <string.h>
 
 #include "compat.h"
-#include "hooks.h"
 #include "usdt/info.h"
+#include "hooks.h"
 #include "methods.h"
 #include "vm_words.h"
 

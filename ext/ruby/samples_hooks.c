@@ -17,15 +17,15 @@
 #include <string.h>
 
 #include "base/atomic.h"
-#include "compat.h"
-#include "hooks.h"
-#include "usdt/info.h"
-#include "table/known.h"
-#include "names.h"
-#include "table/table.h"
+#include "base/thread_id.h"
 #include "features/samples.h"
 #include "table/flush.h"
-#include "base/thread_id.h"
+#include "table/known.h"
+#include "table/table.h"
+#include "usdt/info.h"
+#include "compat.h"
+#include "hooks.h"
+#include "names.h"
 #include "ticks.h"
 
 static struct {

@@ -37,16 +37,16 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "agent/watcher.h"
 #include "base/atomic.h"
 #include "base/clock.h"
 #include "base/cpu_timer.h"
-#include "hooks.h"
-#include "usdt/looking.h"
 #include "base/memory.h"
 #include "base/seccomp.h"
 #include "table/flush.h"
+#include "usdt/looking.h"
+#include "hooks.h"
 #include "vm_words.h"
-#include "agent/watcher.h"
 
 /* Exported, but in no header for extensions. */
 int ruby_thread_has_gvl_p(void);

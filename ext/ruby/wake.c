@@ -30,9 +30,9 @@
 #include <unistd.h>
 
 #include "base/copy.h"
-#include "hooks.h"
 #include "base/task_file.h"
 #include "base/thread_id.h"
+#include "hooks.h"
 
 /* Ruby's handler of trapped signals; NULL: it was not found, and nothing is woken */
 static void (*handler)(int);

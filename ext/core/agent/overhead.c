@@ -6,15 +6,12 @@
 
 #include "base/atomic.h"
 #include "base/clock.h"
-#include "usdt/info.h"
-#include "agent/switching.h"
-#include "table/table.h"
 #include "table/flush.h"
+#include "table/table.h"
+#include "usdt/info.h"
+#include "usdt/probe_groups.h"
 
 #define MILLION 1000000u
-
-uint32_t ps_overhead_limit, ps_overhead_out;
-bool ps_overhead_functions;
 
 /*
  * Probes whose hooks are taken out together, and the kinds that those hooks are counted as. The

@@ -28,16 +28,10 @@
 #include <stdint.h>
 
 #include "usdt/looking.h"
+#include "usdt/taken_out.h"
 
 enum { PS_OVERHEAD_WINDOW_NS = 200000000, PS_OVERHEAD_LEAST_CPU_NS = 10000000, PS_OVERHEAD_AT_ONCE = 256 };
 #define PS_OVERHEAD_GRACE_NS 5000000000u
-
-/* The limit in millionths of the CPU time; 0: there is none. */
-extern uint32_t ps_overhead_limit;
-/* A bit for each probe whose hooks were taken out. Written by the watcher. */
-extern uint32_t ps_overhead_out;
-/* True when functions were taken out since the process started. */
-extern bool ps_overhead_functions;
 
 /*
  * Reads the environment. When the value is not a percentage, probescope_info.note reports it, and

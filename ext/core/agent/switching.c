@@ -1,14 +1,14 @@
 #include "agent/switching.h"
 
-#include "base/clock.h"
-#include "table/routes.h"
-#include "base/atomic.h"
-#include "usdt/info.h"
 #include "agent/overhead.h"
-#include "usdt/probe.h"
+#include "base/atomic.h"
+#include "base/clock.h"
 #include "features/samples.h"
-#include "table/interned_strings.h"
 #include "table/flush.h"
+#include "table/interned_strings.h"
+#include "table/routes.h"
+#include "usdt/info.h"
+#include "usdt/probe.h"
 
 static struct {
     const ps_part *table;

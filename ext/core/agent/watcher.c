@@ -8,16 +8,16 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "agent/overhead.h"
 #include "base/atomic.h"
 #include "base/clock.h"
-#include "usdt/info.h"
-#include "features/latency.h"
-#include "usdt/looking.h"
-#include "agent/overhead.h"
 #include "context/process_context.h"
-#include "usdt/probe.h"
+#include "features/latency.h"
 #include "features/samples.h"
 #include "table/flush.h"
+#include "usdt/info.h"
+#include "usdt/looking.h"
+#include "usdt/probe.h"
 
 #define STACK_BYTES (128 * 1024)
 /*

@@ -23,14 +23,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "usdt/probes.gen.h"
+#include "usdt/probe_groups.h"
 
 enum {
     PS_POLL_NS = 50000000,
     PS_HURRY_NS = 4000000,
     PS_FLUSH_NS = 1000000000,
-    PS_SAMPLE_NS = 10101010,
-    PS_NAMES_NS = 150000000
+    PS_NAMES_NS = 150000000,
 };
 
 /* What the watcher may ask of the VM. */
@@ -91,7 +90,6 @@ typedef struct ps_vm {
 
 /* A bit for each probe with a listener. Probes that were taken out (overhead.h) have none. */
 uint32_t ps_watcher_wanted(void);
-#define PS_BIT(probe) (1u << PS_PROBE_##probe)
 
 /*
  * The VM calls this before it switches hooks to the probes that are returned. No hook counts as

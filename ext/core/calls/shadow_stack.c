@@ -4,8 +4,8 @@
 
 #include "base/atomic.h"
 #include "base/memory.h"
-#include "agent/overhead.h"
 #include "calls/suspended_calls.h"
+#include "usdt/taken_out.h"
 
 uint32_t ps_stack_epoch = 1;
 uint64_t ps_stack_lost;

@@ -6,8 +6,8 @@
 
 #include "base/atomic.h"
 #include "table/routes.h"
-#include "usdt/probe.h"
 #include "table/table.h"
+#include "usdt/probe.h"
 
 /*
  * Counts an allocation, and fires object__alloc if a tracer listens. When the row has no name yet,

@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "usdt/info.h"
-#include "table/interned_strings.h"
 #include "base/thread_id.h"
+#include "table/interned_strings.h"
+#include "usdt/info.h"
 
 /*
  * Copies text, with '?' for control characters. The client chooses these bytes, and they end up in

@@ -15,10 +15,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "table/routes.h"
-#include "agent/switching.h"
-#include "usdt/probe.h"
 #include "context/traceparent.h"
+#include "table/routes.h"
+#include "usdt/probe.h"
 
 enum { PS_METHOD_MAX = 31, PS_ROUTE_MAX = 255, PS_SYSTEM_MAX = 31, PS_QUEUE_MAX = 62, PS_SCHEME_MAX = 15 };
 

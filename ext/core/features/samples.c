@@ -5,10 +5,11 @@
 #include "base/atomic.h"
 #include "base/clock.h"
 #include "base/memory.h"
-#include "usdt/probe.h"
-#include "table/flush.h"
 #include "features/thread_clocks.h"
-#include "agent/watcher.h"
+#include "usdt/probe.h"
+
+uint64_t ps_samples_missed;
+uint64_t ps_samples_taken;
 
 /*
  * When a request waited longer than this while the CPU clock stood still, the process was not on

@@ -13,6 +13,12 @@
 #include "table/table.h"
 
 enum { PS_SAMPLE_FRAMES_MAX = 256, PS_STACKS_MAX = 256 };
+/* The approximate time between two ticks. */
+enum { PS_SAMPLE_NS = 10101010 };
+
+/* The hooks count these; stats__done fires them. */
+extern uint64_t ps_samples_missed;
+extern uint64_t ps_samples_taken;
 
 typedef struct ps_sample_frame {
     ps_row *row;   /* of ps_sampled, with its site */

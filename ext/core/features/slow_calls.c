@@ -4,10 +4,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "usdt/probe.h"
-#include "table/flush.h"
 #include "base/thread_id.h"
-#include "agent/watcher.h"
+#include "usdt/probe.h"
+#include "usdt/probe_groups.h"
 
 enum { MS = 1000000 };
 

@@ -7,17 +7,15 @@
 #include "base/clock.h"
 #include "base/growth.h"
 #include "base/hash.h"
+#include "calls/shadow_stack.h"
+#include "features/samples.h"
+#include "table/table.h"
 #include "usdt/info.h"
 #include "usdt/looking.h"
-#include "agent/overhead.h"
 #include "usdt/probe.h"
-#include "table/table.h"
-#include "features/samples.h"
-#include "calls/shadow_stack.h"
+#include "usdt/taken_out.h"
 
 uint64_t ps_details_suppressed;
-uint64_t ps_samples_missed;
-uint64_t ps_samples_taken;
 
 enum { DETAILS_PER_SECOND = 10 };
 

@@ -47,10 +47,8 @@ void ps_stats_unlock(void);
 /* For a forked child: drops what the parent had counted and not fired yet. The parent fires it. */
 void ps_stats_after_fork(void);
 
-/* The hooks count these; stats__done fires them. */
+/* The hooks count this; stats__done fires it. */
 extern uint64_t ps_details_suppressed;
-extern uint64_t ps_samples_missed;
-extern uint64_t ps_samples_taken;
 
 /*
  * True when exception__detail may fire for this site: ten times a second. An event that is refused

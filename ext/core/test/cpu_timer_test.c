@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "base/atomic.h"
-#include "check.h"
 #include "base/clock.h"
+#include "check.h"
 
 enum { VALUE = 7 };
 

@@ -3,14 +3,14 @@
 #include <stdlib.h>
 
 #include "base/atomic.h"
-#include "check.h"
 #include "base/clock.h"
-#include "usdt/info.h"
 #include "base/memory.h"
-#include "recorder.h"
-#include "table/table.h"
 #include "features/samples.h"
 #include "table/flush.h"
+#include "table/table.h"
+#include "usdt/info.h"
+#include "check.h"
+#include "recorder.h"
 
 static ps_table *const tables[] = {&ps_functions, &ps_exceptions, &ps_objects, &ps_sampled};
 

@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include "base/atomic.h"
-#include "check.h"
-#include "usdt/info.h"
 #include "base/memory.h"
+#include "usdt/info.h"
+#include "check.h"
 #include "recorder.h"
 
 static void says_what_it_is(void)

@@ -8,9 +8,9 @@
 #include <unistd.h>
 
 #include "base/atomic.h"
-#include "check.h"
 #include "base/clock.h"
 #include "base/thread_id.h"
+#include "check.h"
 
 static struct {
     int tid;

@@ -1,7 +1,7 @@
 #include "calls/open_calls.h"
 
-#include "check.h"
 #include "base/memory.h"
+#include "check.h"
 
 static uint32_t frames;
 

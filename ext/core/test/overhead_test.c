@@ -2,13 +2,13 @@
 
 #include <stdlib.h>
 
-#include "base/atomic.h"
-#include "usdt/info.h"
 #include "agent/switching.h"
-#include "table/table.h"
+#include "agent/watcher.h"
+#include "base/atomic.h"
 #include "calls/shadow_stack.h"
 #include "table/flush.h"
-#include "agent/watcher.h"
+#include "table/table.h"
+#include "usdt/info.h"
 #include "check.h"
 #include "recorder.h"
 

@@ -1,12 +1,12 @@
 #include <stdio.h>
 
 #include "features/objects.h"
-#include "table/routes.h"
-#include "check.h"
 #include "base/memory.h"
-#include "recorder.h"
 #include "features/samples.h"
 #include "table/flush.h"
+#include "table/routes.h"
+#include "check.h"
+#include "recorder.h"
 
 static ps_row *row_of(ps_table *table, const char *name)
 {

@@ -1,14 +1,14 @@
 #include <stdlib.h>
 
 #include "check.h"
+#include "agent/watcher.h"
 #include "base/clock.h"
 #include "base/memory.h"
-#include "usdt/probe.h"
-#include "recorder.h"
-#include "table/table.h"
 #include "features/samples.h"
 #include "table/flush.h"
-#include "agent/watcher.h"
+#include "table/table.h"
+#include "usdt/probe.h"
+#include "recorder.h"
 
 static ps_row *function(const char *name)
 {

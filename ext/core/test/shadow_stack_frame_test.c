@@ -4,9 +4,9 @@
  */
 #include "check.h"
 #include "base/memory.h"
-#include "table/table.h"
 #include "calls/shadow_stack.h"
 #include "calls/suspended_calls.h"
+#include "table/table.h"
 
 enum { MAIN = 1000, OTHER = 2000 }; /* the owners of the frames of two greenlets */
 

@@ -2,8 +2,8 @@
 
 #include "check.h"
 #include "base/memory.h"
-#include "table/table.h"
 #include "calls/shadow_stack.h"
+#include "table/table.h"
 
 static ps_row *function(uintptr_t key)
 {

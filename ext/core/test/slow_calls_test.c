@@ -2,11 +2,11 @@
 #include <unistd.h>
 
 #include "check.h"
-#include "base/clock.h"
-#include "recorder.h"
-#include "table/table.h"
-#include "features/slow_calls.h"
 #include "agent/watcher.h"
+#include "base/clock.h"
+#include "features/slow_calls.h"
+#include "table/table.h"
+#include "recorder.h"
 
 enum { MS = 1000000 };
 

@@ -1,8 +1,8 @@
 /* A program whose thread-local variables are larger than the watcher's stack. */
 #include "agent/watcher.h"
 
-#include "check.h"
 #include "usdt/info.h"
+#include "check.h"
 
 static __thread volatile char large[300 * 1024];
 

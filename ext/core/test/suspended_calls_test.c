@@ -1,7 +1,7 @@
 #include "calls/suspended_calls.h"
 
-#include "check.h"
 #include "base/memory.h"
+#include "check.h"
 
 static ps_suspended call(uintptr_t frame, uint64_t first)
 {

@@ -1,11 +1,11 @@
 #include "base/atomic.h"
-#include "check.h"
-#include "usdt/info.h"
-#include "base/memory.h"
 #include "agent/switching.h"
-#include "recorder.h"
-#include "table/interned_strings.h"
+#include "base/memory.h"
 #include "table/flush.h"
+#include "table/interned_strings.h"
+#include "usdt/info.h"
+#include "check.h"
+#include "recorder.h"
 
 /*
  * A language with three parts. The first needs two slices, the second can be refused, the third has

@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "base/atomic.h"
-#include "check.h"
 #include "base/thread_id.h"
+#include "check.h"
 
 static struct {
     int tid;   /* of a thread about which others read */

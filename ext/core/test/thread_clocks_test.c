@@ -4,10 +4,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "check.h"
 #include "base/clock.h"
 #include "base/memory.h"
 #include "features/samples.h"
+#include "check.h"
 
 enum { MINE = 7, OTHERS = 8 };
 

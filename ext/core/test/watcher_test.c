@@ -6,13 +6,14 @@
 #include <unistd.h>
 
 #include "base/atomic.h"
-#include "check.h"
-#include "base/clock.h"
-#include "usdt/info.h"
-#include "recorder.h"
-#include "table/table.h"
-#include "table/flush.h"
 #include "agent/watcher.h"
+#include "base/clock.h"
+#include "features/samples.h"
+#include "table/flush.h"
+#include "table/table.h"
+#include "usdt/info.h"
+#include "check.h"
+#include "recorder.h"
 
 /* A VM that counts the requests it gets, and switches hooks when a test allows it. */
 static struct {

@@ -7,7 +7,7 @@
 
 #include "base/atomic.h"
 #include "base/memory.h"
-#include "agent/overhead.h"
+#include "usdt/taken_out.h"
 
 struct ps_info probescope_info = {.magic = PS_INFO_MAGIC};
 const char *const ps_state_names[] = {PS_STATE_NAMES};
