@@ -224,7 +224,7 @@ module New
       New.insert_line("tests/test_every_probe.py", /^ +"stats__done": /,
                       %(    "#{name}": {"value": 1},  # #{TODO}))
       known = File.read("ext/core/usdt/probe_groups.h").include?("define #{probes} ")
-      known ? puts("#{probes} is there: add PS_BIT(#{constant}) in ext/core/usdt/probe_groups.h") : part
+      known ? puts("#{probes} is there: add PS_BIT(#{constant}) in ext/core/usdt/probe_groups.h") : feature
     end
 
     private
@@ -234,11 +234,12 @@ module New
     def probes = "PS_#{group.upcase}_PROBES"
     def switch = "ps_#{group}_switch"
 
-    def part
+    def feature
       New.insert_line("ext/core/usdt/probe_groups.h", /^\n(?=#endif)/,
                       "#define #{probes} PS_BIT(#{constant})")
-      {"ruby" => ["Ruby", "probescope.c", %r{^/\*\n \* trace_context\.c}],
-       "python" => ["Python", "module.c", %r{^/\* current_stack\.c}]}.each do |folder, (language, table, before)|
+      places = {"ruby" => ["Ruby", "probescope.c", %r{^/\*\n \* trace_context\.c}],
+                "python" => ["Python", "module.c", %r{^/\* current_stack\.c}]}
+      places.each do |folder, (language, table, before)|
         New.create("ext/#{folder}/#{group}_hooks.c", hook(language))
         New.insert("ext/#{folder}/hooks.h", before,
                    "/* #{group}_hooks.c: #{name} */\nbool #{switch}(uint32_t wanted);\n\n")

@@ -14,7 +14,7 @@ static void publish(void)
 {
     char traceparent[PS_TRACEPARENT_BUFFER];
     ps_trace_context_of_span(traceparent, 0);
-    ps_thread_record_set(traceparent);
+    ps_thread_context_set(traceparent);
 }
 
 PyObject *ps_publish_thread_context(PyObject *module, PyObject *unused)

@@ -43,7 +43,7 @@ static struct {
     uintptr_t bitmap_type, array_type;
 } known;
 
-uintptr_t ps_copied_context_tree(uintptr_t state)
+uintptr_t ps_copied_contextvar_tree(uintptr_t state)
 {
     uintptr_t context, tree;
     if (!ps_copy(&context, (char *)state + offsetof(PyThreadState, context), sizeof(context)) || !context)
@@ -80,7 +80,7 @@ static bool read_pair(struct pair *pair, uintptr_t node, const struct bitmap_nod
  * A third kind of node is for variables whose hashes are the same in all bits: perhaps two in four
  * thousand million. It is not read.
  */
-uintptr_t ps_copied_context_value(uintptr_t tree)
+uintptr_t ps_copied_contextvar_value(uintptr_t tree)
 {
     uintptr_t node = read_root(tree);
     uint32_t hash = known.hash;
@@ -102,12 +102,12 @@ uintptr_t ps_copied_context_value(uintptr_t tree)
 
 static uintptr_t own_tree(void)
 {
-    return ps_copied_context_tree((uintptr_t)ps_thread_state());
+    return ps_copied_contextvar_tree((uintptr_t)ps_thread_state());
 }
 
 static bool has(PyObject *value)
 {
-    return ps_copied_context_value(own_tree()) == (uintptr_t)value;
+    return ps_copied_contextvar_value(own_tree()) == (uintptr_t)value;
 }
 
 static uintptr_t type_of_root(void)
@@ -179,7 +179,7 @@ static bool try_in_own_context(PyObject *variable)
     return works;
 }
 
-void ps_copied_context_init(PyObject *variable)
+void ps_copied_contextvar_init(PyObject *variable)
 {
     if (known.tried || !ps_copy_works()) return;
     ps_error error = ps_error_save();
@@ -190,7 +190,7 @@ void ps_copied_context_init(PyObject *variable)
     ps_error_restore(error);
 }
 
-bool ps_copied_context_works(void)
+bool ps_copied_contextvar_works(void)
 {
     return known.works;
 }

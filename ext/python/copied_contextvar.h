@@ -19,18 +19,18 @@
  * With the GIL, before the first look-up. variable: looked up from now on; it must live for ever.
  * The first call tries the look-up, in a context of its own.
  */
-void ps_copied_context_init(PyObject *variable);
+void ps_copied_contextvar_init(PyObject *variable);
 /*
  * Any thread. False: contexts are not here what they are in the known releases, or there was no
  * memory for the trial.
  */
-bool ps_copied_context_works(void);
+bool ps_copied_contextvar_works(void);
 /* The address of the tree of the context that the thread with this state is in; 0: none. */
-uintptr_t ps_copied_context_tree(uintptr_t state);
+uintptr_t ps_copied_contextvar_tree(uintptr_t state);
 /* The address of the variable's value in that tree; 0: it has none. */
-uintptr_t ps_copied_context_value(uintptr_t tree);
+uintptr_t ps_copied_contextvar_value(uintptr_t tree);
 #else
-static inline bool ps_copied_context_works(void)
+static inline bool ps_copied_contextvar_works(void)
 {
     return false;
 }

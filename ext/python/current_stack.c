@@ -151,14 +151,14 @@ static ps_stack *find_stack(void)
     return context ? context->running->stack : NULL;
 }
 
-ps_stack *ps_contexts_current(void)
+ps_stack *ps_current_stack(void)
 {
     struct context *context = current;
     return PS_LIKELY(context && context->generation == contexts.generation) ? context->running->stack
                                                                             : find_stack();
 }
 
-void ps_contexts_switched(ps_address left, ps_address entered)
+void ps_current_stack_switched(ps_address left, ps_address entered)
 {
     struct context *context = current;
     if (!context || context->generation != contexts.generation) return;
@@ -185,7 +185,7 @@ void ps_contexts_switched(ps_address left, ps_address entered)
     context->running = enters;
 }
 
-void ps_contexts_forget(PyThreadState *thread)
+void ps_current_stack_forget(PyThreadState *thread)
 {
     /* Borrowed. */
     PyObject *capsule = thread->dict ? PyDict_GetItemString(thread->dict, key_name) : NULL;
@@ -193,12 +193,12 @@ void ps_contexts_forget(PyThreadState *thread)
     if (context) ps_stack_abandon(context->running->stack);
 }
 
-void ps_contexts_begin(void)
+void ps_current_stack_begin(void)
 {
     contexts.generation++;
 }
 
-void ps_contexts_end(void)
+void ps_current_stack_end(void)
 {
     contexts.generation++;
     for (int i = 0; i < BUCKETS; i++)

@@ -140,7 +140,7 @@ static ps_row *make_row(PyTypeObject *type, PyTracebackObject *first, const ps_r
     int line = PyCode_Addr2Line(code, raise->origin->tb_lasti);
     const ps_site *in = ps_code_site_at(code, globals, line), *site = ps_type_site(type, code, line);
     Py_XDECREF(globals);
-    ps_row *row = ps_table_row(&ps_exceptions, (uintptr_t)site, (uintptr_t)in, 0);
+    ps_row *row = ps_table_row(&ps_exception_table, (uintptr_t)site, (uintptr_t)in, 0);
     if (row->site) return row;
     PS_WRITE_RELEASE(row->at[PS_EXCEPTION_RAISED_IN], in);
     PS_WRITE_RELEASE(row->at[PS_EXCEPTION_APP_AT], find_app_site(first, raise));
@@ -155,7 +155,7 @@ ps_row *ps_exceptions_row(PyTypeObject *type, PyTracebackObject *first, const ps
     ps_row *row = ps_places_find(&exceptions.known, type, code, at);
     if (PS_UNLIKELY(!row)) {
         row = make_row(type, first, raise, code);
-        if (!ps_row_is_overflow(&ps_exceptions, row))
+        if (!ps_row_is_overflow(&ps_exception_table, row))
             ps_places_put(&exceptions.known, type, code, at, row, row->site->name);
     }
     Py_DECREF(code);
@@ -165,7 +165,7 @@ ps_row *ps_exceptions_row(PyTypeObject *type, PyTracebackObject *first, const ps
 /* The counters of this row to add to. */
 static uint64_t *counted(ps_row *row)
 {
-    return ps_by_request(&ps_exceptions, row, ps_requests_counted())->count;
+    return ps_routes_row(&ps_exception_table, row, ps_requests_counted())->count;
 }
 
 void ps_exceptions_count_more(ps_row *row, uint32_t depth, uint32_t deeper)
@@ -268,7 +268,7 @@ const ps_site *ps_exceptions_origin(PyObject *exception, uintptr_t key[3])
 
 void ps_exceptions_charge(const uintptr_t key[3], const ps_site *asked, uint64_t ticks)
 {
-    ps_row *row = key[0] ? ps_table_find(&ps_exceptions, key[0], key[1], key[2]) : NULL;
+    ps_row *row = key[0] ? ps_table_find(&ps_exception_table, key[0], key[1], key[2]) : NULL;
     if (!row) return;
     /* There is no asking site when the interpreter itself reports an exception. */
     if (asked != &ps_site_none) PS_WRITE_RELEASE(row->at[PS_EXCEPTION_ASKED_AT], asked);
@@ -318,8 +318,8 @@ static uint64_t measure_entry_cost(void)
 static bool forget_rows(void)
 {
     if (!ps_tables_try_lock()) return false;
-    ps_table_clear(&ps_exceptions);
-    ps_stats_unlock();
+    ps_table_clear(&ps_exception_table);
+    ps_flush_unlock();
     ps_places_clear(&exceptions.known);
     ps_exceptions_forget();
     return true;

@@ -104,7 +104,7 @@ static int resume(void *unused)
     if (!at_last && !has_returned() && Py_AddPendingCall(resume, NULL) == 0) return 0;
     forks.paused = false;
     /* Another thread may be in the middle of uninstall(). */
-    if (ps_parts_installed()) ps_threads_resume();
+    if (ps_features_installed()) ps_threads_resume();
     return 0;
 }
 

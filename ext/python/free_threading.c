@@ -8,7 +8,7 @@
 
 bool ps_tables_try_lock(void)
 {
-    return ps_stats_try_lock();
+    return ps_flush_try_lock();
 }
 
 #else
@@ -40,7 +40,7 @@ void ps_turn_end(ps_turn *turn)
 
 bool ps_tables_try_lock(void)
 {
-    return under_way == own && ps_stats_try_lock();
+    return under_way == own && ps_flush_try_lock();
 }
 
 /*

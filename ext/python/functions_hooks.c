@@ -60,7 +60,7 @@ static void look_up(struct function *function, PyCodeObject *code)
 
 static ps_row *make_row(struct function *function)
 {
-    function->row = ps_table_row(&ps_functions, (uintptr_t)function->site, 0, 0);
+    function->row = ps_table_row(&ps_function_table, (uintptr_t)function->site, 0, 0);
     if (!function->row->site) PS_WRITE_RELEASE(function->row->site, function->site);
     return function->row;
 }
@@ -127,7 +127,7 @@ bool ps_functions_enter(PyCodeObject *code, ps_address frame, bool resumed)
     struct function *function = find_function(code);
     if (PS_UNLIKELY(!function)) return true;
     if (!function->covered) return false;
-    ps_stack *stack = ps_contexts_current();
+    ps_stack *stack = ps_current_stack();
     if (PS_UNLIKELY(!stack) || is_late()) return true;
     ps_row *row = PS_LIKELY(function->row != NULL) ? function->row : make_row(function);
     if (is_out(function)) return false;
@@ -139,7 +139,7 @@ bool ps_functions_enter(PyCodeObject *code, ps_address frame, bool resumed)
         if (PS_UNLIKELY(code->co_flags & PS_RESUMABLE)) ps_stack_bury(frame);
         entered = ps_stack_enter_frame(stack, row, frame, owner);
     }
-    if (PS_ENABLED(FUNCTION__ENTRY) && row->site) ps_calls_fire_entry(row, stack, resumed);
+    if (PS_ENABLED(FUNCTION__ENTRY) && row->site) ps_functions_fire_entry(row, stack, resumed);
     if (PS_LIKELY(entered)) entered->start = ps_ticks();
     return true;
 }
@@ -152,7 +152,7 @@ bool ps_functions_leave(PyCodeObject *code, ps_address frame, int outcome, uint6
      */
     bool any = !PS_HAVE_MONITORING || outcome == PS_OUTCOME_RAISED || PS_READ(ps_overhead_functions);
     if (any && !is_covered(code)) return false;
-    ps_stack *stack = ps_contexts_current();
+    ps_stack *stack = ps_current_stack();
     if (PS_UNLIKELY(!stack) || is_late()) return true;
     ps_call call;
     ps_row *row = ps_stack_leave_frame(stack, frame, now, outcome, &call);
@@ -163,7 +163,7 @@ bool ps_functions_leave(PyCodeObject *code, ps_address frame, int outcome, uint6
          */
         return is_covered(code);
     }
-    if (PS_ENABLED(FUNCTION__RETURN) && row->site) ps_calls_fire_return(row, stack, &call, outcome);
+    if (PS_ENABLED(FUNCTION__RETURN) && row->site) ps_functions_fire_return(row, stack, &call, outcome);
     if (outcome != PS_OUTCOME_SUSPENDED && ps_slow_reached(&call)) fire_slow(row, stack, &call, outcome);
     return true;
 }
@@ -187,8 +187,8 @@ static bool forget_calls(void)
     ps_stack_epoch++;
     functions.epoch++;
     ps_suspended_clear(&ps_suspended_calls);
-    ps_table_clear(&ps_functions);
-    ps_stats_unlock();
+    ps_table_clear(&ps_function_table);
+    ps_flush_unlock();
     return true;
 }
 

@@ -45,7 +45,7 @@ void ps_turn_end(ps_turn *turn);
 void ps_turns_after_fork(void);
 #endif
 /*
- * Called before a table is cleared: ps_stats_try_lock(), if no hook is under way. False: try again
+ * Called before a table is cleared: ps_flush_try_lock(), if no hook is under way. False: try again
  * later.
  */
 bool ps_tables_try_lock(void);
@@ -194,14 +194,16 @@ bool ps_collections_needs_upkeep(void);
 void ps_collections_upkeep(void);
 
 /* current_stack.c: the shadow stack of this thread or greenlet; NULL without memory. */
-ps_stack *ps_contexts_current(void);
+ps_stack *ps_current_stack(void);
 /* Called when this thread has switched to another greenlet. */
-void ps_contexts_switched(ps_address left, ps_address entered);
-/* From its next call on each thread follows its greenlets; after ps_contexts_end() none does. */
-void ps_contexts_begin(void);
-void ps_contexts_end(void);
+void ps_current_stack_switched(ps_address left, ps_address entered);
+/*
+ * From its next call on each thread follows its greenlets; after ps_current_stack_end() none does.
+ */
+void ps_current_stack_begin(void);
+void ps_current_stack_end(void);
 /* Called when exits of this thread's calls went unseen: forgets its open calls. */
-void ps_contexts_forget(PyThreadState *thread);
+void ps_current_stack_forget(PyThreadState *thread);
 
 /* greenlets.c: switches of greenlets. Follows those of this thread, if somebody listens. */
 void ps_greenlets_follow(void);
@@ -241,7 +243,7 @@ int ps_requests_init(PyObject *module);
 PyObject *ps_requests_current(void);
 struct ps_request *ps_requests_of(PyObject *request);
 /*
- * For ps_by_request(): the counters of the current request; NULL also while nobody listens to
+ * For ps_routes_row(): the counters of the current request; NULL also while nobody listens to
  * stats__by_request. The first is for another thread, which must stand still meanwhile.
  */
 ps_counted *ps_requests_counted_of(PyThreadState *thread);
@@ -259,7 +261,7 @@ void ps_requests_prepare(void);
  */
 uint64_t ps_requests_read(uintptr_t tree);
 /*
- * For ps_by_request(), with the GIL: the counters of the request with this number, which may have
+ * For ps_routes_row(), with the GIL: the counters of the request with this number, which may have
  * ended a moment ago.
  */
 ps_counted *ps_requests_counted_numbered(uint64_t number);

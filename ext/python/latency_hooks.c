@@ -104,7 +104,7 @@ static void listen_to(const ps_latency *latency, bool on)
 
 bool ps_latency_switch(uint32_t wanted)
 {
-    bool installed = ps_parts_installed(), on = false;
+    bool installed = ps_features_installed(), on = false;
     const char *reason = NULL;
     if (installed ? !ps_latency_changed() : !ps_latency_any_hooked()) return true;
     for (const ps_latency *latency = ps_latency_first(); installed && latency; latency = latency->next)

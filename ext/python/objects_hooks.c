@@ -65,8 +65,8 @@ static ps_row *find_row(PyTypeObject *type, size_t size, PyCodeObject *code, int
     ps_row *row = ps_places_find(&objects.known, type, code, number);
     if (PS_LIKELY(row != NULL)) return row;
     const ps_site *site = name_it(type, bound, code, at);
-    row = ps_table_row(&ps_objects, (uintptr_t)site, 0, 0);
-    if (ps_row_is_overflow(&ps_objects, row)) return row;
+    row = ps_table_row(&ps_object_table, (uintptr_t)site, 0, 0);
+    if (ps_row_is_overflow(&ps_object_table, row)) return row;
     if (!row->site) PS_WRITE_RELEASE(row->site, site);
     ps_places_put(&objects.known, type, code, number, row, site->name);
     return row;
@@ -81,7 +81,7 @@ static void count(PyTypeObject *type, size_t size)
     PyCodeObject *code = NULL;
     while (frame && !(code = ps_walked_code(frame))) frame = ps_walk_on(frame);
     int at = code ? ps_walked_instruction(frame) : 0;
-    ps_allocations_add(find_row(type, size, code, at), size, ps_requests_counted());
+    ps_objects_add(find_row(type, size, code, at), size, ps_requests_counted());
 }
 
 /* ---- The allocator ---- */
@@ -287,8 +287,8 @@ void ps_objects_upkeep(void)
 static bool forget(void)
 {
     if (!ps_tables_try_lock()) return false;
-    ps_table_clear(&ps_objects);
-    ps_stats_unlock();
+    ps_table_clear(&ps_object_table);
+    ps_flush_unlock();
     ps_places_clear(&objects.known);
     return true;
 }

@@ -74,7 +74,7 @@ static void put_in(struct hook *hook, PyThreadState *thread, Py_tracefunc *place
     if (!*place && !reserved) return; /* not hooked, until the next look */
     struct owner *owner = find_owner(hook, thread);
     if (*place != hook->ours) {
-        if (owner) ps_contexts_forget(thread);
+        if (owner) ps_current_stack_forget(thread);
         else owner = add_owner(hook, thread);
         if (!owner) return;
         if (!*place) reserved--;

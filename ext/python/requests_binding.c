@@ -213,7 +213,7 @@ ps_counted *ps_requests_counted_of(PyThreadState *thread)
 #if PS_HAVE_GIL
 void ps_requests_prepare(void)
 {
-    ps_copied_context_init(current);
+    ps_copied_contextvar_init(current);
 }
 
 uint64_t ps_requests_read(uintptr_t tree)
@@ -222,7 +222,7 @@ uint64_t ps_requests_read(uintptr_t tree)
         PyObject_HEAD uint64_t number;
     } head;
     _Static_assert(offsetof(Request, number) == sizeof(PyObject), "they begin alike");
-    uintptr_t request = ps_copied_context_value(tree);
+    uintptr_t request = ps_copied_contextvar_value(tree);
     if (!request || !ps_copy(&head, (void *)request, sizeof(head))) return 0;
     return head.ob_base.ob_type == &request_type ? head.number : 0;
 }

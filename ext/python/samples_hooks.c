@@ -37,7 +37,7 @@ static struct {
     uint64_t worker;   /* the worker's thread state, whose clock is not read */
 } sampling;
 
-/* Code object -> row of ps_sampled. */
+/* Code object -> row of ps_sample_table. */
 static ps_places known_codes;
 
 /*
@@ -46,8 +46,8 @@ static ps_places known_codes;
  */
 static ps_row *row_of_site(const ps_site *site)
 {
-    ps_row *row = ps_table_row(&ps_sampled, (uintptr_t)site, 0, 0);
-    if (ps_row_is_overflow(&ps_sampled, row) || row->site) return row;
+    ps_row *row = ps_table_row(&ps_sample_table, (uintptr_t)site, 0, 0);
+    if (ps_row_is_overflow(&ps_sample_table, row) || row->site) return row;
     row->excluded = ps_coverage_is_ours(site->path);
     PS_WRITE_RELEASE(row->site, site);
     return row;
@@ -58,35 +58,35 @@ static ps_row *find_row(struct ps_walked_frame *frame, PyCodeObject *code)
     ps_row *row = ps_places_find(&known_codes, NULL, code, 0);
     if (PS_LIKELY(row != NULL)) return row;
     row = row_of_site(ps_code_site(code, ps_walked_globals(frame)));
-    if (!ps_row_is_overflow(&ps_sampled, row)) ps_places_put(&known_codes, NULL, code, 0, row, NULL);
+    if (!ps_row_is_overflow(&ps_sample_table, row)) ps_places_put(&known_codes, NULL, code, 0, row, NULL);
     return row;
 }
 
 static bool forget_rows(void)
 {
     if (!ps_tables_try_lock()) return false;
-    ps_table_clear(&ps_sampled);
-    ps_stats_unlock();
+    ps_table_clear(&ps_sample_table);
+    ps_flush_unlock();
     ps_places_clear(&known_codes);
     return true;
 }
 
 static bool reads(void)
 {
-    return PS_READ(sampling.reads) && (!PS_ENABLED(STATS__BY_REQUEST) || ps_copied_context_works());
+    return PS_READ(sampling.reads) && (!PS_ENABLED(STATS__BY_REQUEST) || ps_copied_contextvar_works());
 }
 
 static ps_row *row_of_copy(ps_copied_code *code)
 {
-    if (code->row && code->names == ps_sites_generation && code->cleared == ps_sampled.cleared)
+    if (code->row && code->names == ps_sites_generation && code->cleared == ps_sample_table.cleared)
         return code->row;
     const ps_site *site =
         ps_site_intern(code->name, code->name_size, code->path, code->path_size, (uint64_t)code->first_line);
     ps_row *row = row_of_site(site);
-    if (ps_row_is_overflow(&ps_sampled, row)) return row;
+    if (ps_row_is_overflow(&ps_sample_table, row)) return row;
     code->row = row;
     code->names = ps_sites_generation;
-    code->cleared = ps_sampled.cleared;
+    code->cleared = ps_sample_table.cleared;
     return row;
 }
 

@@ -368,7 +368,7 @@ static void mend_torn(void)
 /* The number of the thread's request; 0: none. */
 static uint64_t request_of(const struct thread *thread)
 {
-    return ps_requests_read(ps_copied_context_tree(thread->state));
+    return ps_requests_read(ps_copied_contextvar_tree(thread->state));
 }
 
 /*

@@ -221,8 +221,7 @@ static VALUE backtrace(VALUE self)
 {
     if (PS_UNLIKELY(is_aliased())) return call_original(own_backtrace, self, 0, NULL);
     VALUE held = rb_attr_get(self, id_bt);
-    if (NIL_P(held) || !backtraces.exceptions_on || !ps_contexts_on_main_ractor())
-        return rb_call_super(0, NULL);
+    if (NIL_P(held) || !backtraces.exceptions_on || !ps_is_main_ractor()) return rb_call_super(0, NULL);
     /*
      * The strings exist already, as at `raise E, "message", []` and when an exception is raised
      * again and again. No clock is read.
@@ -260,7 +259,7 @@ static VALUE full_message(int argc, VALUE *argv, VALUE self)
      */
     rb_scan_args(argc, argv, "0:", &options);
     if (PS_UNLIKELY(is_aliased())) return call_original(own_full_message, self, argc, argv);
-    if (!backtraces.exceptions_on || !ps_contexts_on_main_ractor())
+    if (!backtraces.exceptions_on || !ps_is_main_ractor())
         return rb_call_super_kw(argc, argv, RB_PASS_CALLED_KEYWORDS);
     ps_stopwatch start = ps_stopwatch_start();
     VALUE text = rb_call_super_kw(argc, argv, RB_PASS_CALLED_KEYWORDS);
@@ -339,7 +338,7 @@ static VALUE ask(const char *kind, VALUE original, VALUE self, int argc, const V
     uint64_t ticks = ps_stopwatch_stop(start);
     if (argc == 1 && RB_TYPE_P(frames, T_ARRAY) && !FIXNUM_P(shifted[0]) && begins_with_ours(shifted[0]))
         frames = Qnil;
-    if (!backtraces.kernel_on || !ps_contexts_on_main_ractor()) return frames;
+    if (!backtraces.kernel_on || !ps_is_main_ractor()) return frames;
     ps_look look = ps_look_begin_rare(PS_LOOK_BACKTRACE);
     bool nested;
     fire(kind, find_asker(&nested), &ps_site_none,

@@ -63,7 +63,7 @@ static const rb_data_type_t holder_type = {"probescope/stack",
                                            0,
                                            RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED};
 
-void ps_contexts_init(void)
+void ps_current_stack_init(void)
 {
     key_of_stack = rb_intern("__probescope__");
     key_of_main_ractor = rb_ractor_local_storage_ptr_newkey(&rb_ractor_local_storage_type_free);
@@ -78,7 +78,7 @@ void ps_contexts_init(void)
  * Looked up each time: Ractors share native threads, up to Ruby 3.2, and after that with
  * RUBY_MN_THREADS=1.
  */
-bool ps_contexts_on_main_ractor(void)
+bool ps_is_main_ractor(void)
 {
     return rb_ractor_local_storage_ptr(key_of_main_ractor) != NULL;
 }
@@ -91,7 +91,7 @@ static VALUE wrap(VALUE stack)
 static ps_stack *find_stack(VALUE fiber)
 {
     ps_stack *stack = NULL;
-    if (ps_contexts_on_main_ractor()) {
+    if (ps_is_main_ractor()) {
         VALUE thread = rb_thread_current();
         VALUE holder = rb_thread_local_aref(thread, key_of_stack);
         if (!NIL_P(holder)) {
@@ -115,7 +115,7 @@ static ps_stack *find_stack(VALUE fiber)
     return stack;
 }
 
-ps_stack *ps_contexts_current(void)
+ps_stack *ps_current_stack(void)
 {
     VALUE fiber = rb_fiber_current();
     bool is_last = ps_address_equal(last.fiber, PS_ADDRESS(fiber)) && last.epoch == ps_known_epoch;
@@ -123,16 +123,16 @@ ps_stack *ps_contexts_current(void)
     return find_stack(fiber);
 }
 
-ps_stack *ps_contexts_switched(ps_stack **left)
+ps_stack *ps_current_stack_switched(ps_stack **left)
 {
     struct running *of_thread = running_of(PS_ADDRESS(rb_thread_current()));
     *left = of_thread->stack;
-    ps_stack *stack = ps_contexts_current();
+    ps_stack *stack = ps_current_stack();
     of_thread->stack = stack;
     return stack;
 }
 
-void ps_contexts_begin(void)
+void ps_current_stack_begin(void)
 {
     memset(running, 0, sizeof(running));
     ps_known_epoch++; /* each thread looks up its stack, and notes it */

@@ -517,7 +517,7 @@ static bool is_same_method(struct place one, struct place other)
 
 static ps_row *row_of_site(const ps_site *site)
 {
-    ps_row *row = ps_table_row(&ps_exceptions, (uintptr_t)site, 0, 0);
+    ps_row *row = ps_table_row(&ps_exception_table, (uintptr_t)site, 0, 0);
     if (!row->site) PS_WRITE_RELEASE(row->site, site);
     return row;
 }
@@ -533,13 +533,13 @@ static ps_row *row_of_raise(rb_trace_arg_t *arg, VALUE klass, VALUE path, long l
     const ps_site *site = ps_ruby_site(name, size, path, line);
     ps_row *row = row_of_site(site);
     if (!row->at[PS_EXCEPTION_RAISED_IN] && site != &ps_site_overflow &&
-        !ps_row_is_overflow(&ps_exceptions, row)) {
+        !ps_row_is_overflow(&ps_exception_table, row)) {
         size = ps_event_name(name, arg);
         PS_WRITE_RELEASE(row->at[PS_EXCEPTION_APP_AT], find_app_site());
         PS_WRITE_RELEASE(row->at[PS_EXCEPTION_RAISED_IN], ps_ruby_site(name, size, path, line));
     }
     /* The overflow row is looked up each time: ps_table_row() counts what goes there. */
-    if (!ps_row_is_overflow(&ps_exceptions, row))
+    if (!ps_row_is_overflow(&ps_exception_table, row))
         ps_known_put(&known_raises, by_class, by_path, by_line, row);
     return row;
 }
@@ -564,7 +564,7 @@ static ps_row *find_row(rb_trace_arg_t *arg, VALUE exception, struct place *rais
 /* The counters of this row to add to. */
 static uint64_t *counted(ps_row *row)
 {
-    return ps_by_request(&ps_exceptions, row, ps_requests_counted())->count;
+    return ps_routes_row(&ps_exception_table, row, ps_requests_counted())->count;
 }
 
 static const char *function_of(const ps_row *row)
@@ -625,7 +625,7 @@ static void remember(VALUE exception, VALUE backtrace, struct place raised_in, p
 static void count_raise(VALUE tracepoint, void *unused)
 {
     uint64_t now = ps_ticks();
-    if (PS_UNLIKELY(!ps_contexts_on_main_ractor())) return;
+    if (PS_UNLIKELY(!ps_is_main_ractor())) return;
     rb_trace_arg_t *arg = rb_tracearg_from_tracepoint(tracepoint);
     VALUE exception = rb_tracearg_raised_exception(arg);
     if (RB_SPECIAL_CONST_P(exception)) return;
@@ -711,7 +711,7 @@ static uint32_t depth_of_rescue(void)
 
 static void count_rescue(VALUE tracepoint, void *unused)
 {
-    if (PS_UNLIKELY(!ps_contexts_on_main_ractor())) return;
+    if (PS_UNLIKELY(!ps_is_main_ractor())) return;
     rb_trace_arg_t *arg = rb_tracearg_from_tracepoint(tracepoint);
     VALUE exception = rb_tracearg_raised_exception(arg), path = rb_tracearg_path(arg);
     /*
@@ -802,9 +802,9 @@ bool ps_exceptions_switch(uint32_t wanted)
         watch_frees(false);
         memset(&raises.freeing, 0, sizeof(raises.freeing));
         raises.clearing = true;
-        if (!ps_stats_try_lock()) return false;
-        ps_table_clear(&ps_exceptions);
-        ps_stats_unlock();
+        if (!ps_flush_try_lock()) return false;
+        ps_table_clear(&ps_exception_table);
+        ps_flush_unlock();
         ps_known_clear(&known_raises);
     }
     raises.clearing = false;

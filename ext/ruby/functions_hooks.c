@@ -169,7 +169,7 @@ static struct {
 /* The functions whose lines were reported. Only their names are used; nothing is counted. */
 static ps_table lines;
 
-/* Method, class and target -> row of ps_functions, and of `lines`. */
+/* Method, class and target -> row of ps_function_table, and of `lines`. */
 static ps_known_table known_calls, known_lines;
 
 /* Probes that have one state in common. functions__all only widens them. */
@@ -234,7 +234,7 @@ static void on_file(VALUE tracepoint, void *unused)
      * the application could see.
      */
     if (!ps_script_hide(tracepoint)) rb_tracepoint_disable(kept.hook);
-    if (ps_contexts_on_main_ractor()) ps_objects_leave_out(keep_file, tracepoint);
+    if (ps_is_main_ractor()) ps_objects_leave_out(keep_file, tracepoint);
 }
 
 void ps_functions_start(void)
@@ -281,7 +281,7 @@ static ps_address what_runs(VALUE method_id)
 }
 
 /*
- * The row of a call, or of a line. Its key is name and place in ps_functions, name and file in
+ * The row of a call, or of a line. Its key is name and place in ps_function_table, name and file in
  * `lines`. So a method that is defined anew gets a new row, and a method that many objects have is
  * one row.
  */
@@ -330,8 +330,8 @@ static ps_row *make_function_row(struct target *target, ps_address method, rb_tr
     bool is_last =
         ps_address_equal(target->last.klass, klass) && ps_address_equal(target->last.method, method);
     if (PS_LIKELY(is_last && target->last.epoch == ps_known_epoch)) return target->last.row;
-    ps_row *row = make_row(&ps_functions, &known_calls, target, arg);
-    if (PS_UNLIKELY(ps_row_is_overflow(&ps_functions, row))) return row;
+    ps_row *row = make_row(&ps_function_table, &known_calls, target, arg);
+    if (PS_UNLIKELY(ps_row_is_overflow(&ps_function_table, row))) return row;
     if (!target->several && !target->shared) target->row = row;
     target->last.klass = klass;
     target->last.method = method;
@@ -368,7 +368,7 @@ static PS_APART ps_row *look_for_row(const ps_stack *stack, const struct target 
         ps_known_put(&known_calls, PS_ADDRESS(method_id), PS_ADDRESS(klass), PS_ADDRESS(target), row);
         return row;
     }
-    return &ps_functions.overflow;
+    return &ps_function_table.overflow;
 }
 
 /*
@@ -421,7 +421,7 @@ static bool is_raising(const ps_stack *stack, const struct target *target, const
  */
 static void on_raise_or_rescue(VALUE tracepoint, void *unused)
 {
-    ps_stack *stack = ps_contexts_current();
+    ps_stack *stack = ps_current_stack();
     if (!stack) return;
     stack->unwinding = rb_tracearg_event_flag(rb_tracearg_from_tracepoint(tracepoint)) == RUBY_EVENT_RAISE;
     if (stack->unwinding) stack->raises++;
@@ -431,7 +431,7 @@ static void on_raise_or_rescue(VALUE tracepoint, void *unused)
 static void on_fiber_switch(VALUE tracepoint, void *unused)
 {
     uint64_t now = ps_ticks();
-    ps_stack *left, *stack = ps_contexts_switched(&left);
+    ps_stack *left, *stack = ps_current_stack_switched(&left);
     if (left == stack) return;
     if (left) ps_stack_suspend(left, now);
     if (stack) ps_stack_resume(stack, now);
@@ -463,7 +463,7 @@ static bool is_retry(const ps_stack *stack, const ps_row *row, const struct targ
 
 static PS_APART void on_line(struct target *target, rb_trace_arg_t *arg)
 {
-    if (!PS_ENABLED(LINE) || !ps_contexts_on_main_ractor()) return;
+    if (!PS_ENABLED(LINE) || !ps_is_main_ractor()) return;
     if (PS_UNLIKELY(target->has_run) && NIL_P(rb_tracearg_method_id(arg))) return;
     const ps_row *row = find_line_row(target, arg);
     if (row->excluded) return;
@@ -497,7 +497,7 @@ static void on_call_or_return(struct target *target, rb_trace_arg_t *arg, bool i
     uint64_t now = is_call ? 0 : ps_ticks();
     if (PS_UNLIKELY(target->waits)) return;
     if (PS_UNLIKELY(target->only_own) && is_told_by_other(target, arg)) return;
-    ps_stack *stack = ps_contexts_current();
+    ps_stack *stack = ps_current_stack();
     if (PS_UNLIKELY(!stack)) return; /* for example in another Ractor */
     /* TracePoint#enable is written in Ruby, and jobs call it. */
     if (PS_UNLIKELY(ps_doing_here(ps_own_work))) return;
@@ -517,7 +517,7 @@ static void on_call_or_return(struct target *target, rb_trace_arg_t *arg, bool i
     if (is_call) {
         if (PS_UNLIKELY(is_retry(stack, row, target))) return;
         ps_frame *frame = ps_stack_enter(stack, row, ps_real_depth);
-        if (PS_ENABLED(FUNCTION__ENTRY)) ps_calls_fire_entry(row, stack, false);
+        if (PS_ENABLED(FUNCTION__ENTRY)) ps_functions_fire_entry(row, stack, false);
         if (PS_LIKELY(frame)) {
             frame->called.target = PS_ADDRESS(target);
             frame->called.receiver = receiver;
@@ -528,7 +528,7 @@ static void on_call_or_return(struct target *target, rb_trace_arg_t *arg, bool i
         ps_call call;
         int outcome = is_raising(stack, target, row, arg) ? PS_OUTCOME_RAISED : PS_OUTCOME_RETURNED;
         if (!ps_stack_leave(stack, row, now, outcome, &call)) return;
-        if (PS_ENABLED(FUNCTION__RETURN)) ps_calls_fire_return(row, stack, &call, outcome);
+        if (PS_ENABLED(FUNCTION__RETURN)) ps_functions_fire_return(row, stack, &call, outcome);
         if (ps_slow_reached(&call)) fire_slow(row, stack, &call, outcome);
     }
 }
@@ -1167,7 +1167,7 @@ static VALUE add_script(VALUE tracepoint)
 static void on_script(VALUE tracepoint, void *unused)
 {
     ps_script_hide(tracepoint);
-    if (ps_contexts_on_main_ractor()) ps_objects_leave_out(add_script, tracepoint);
+    if (ps_is_main_ractor()) ps_objects_leave_out(add_script, tracepoint);
 }
 
 /*
@@ -1328,7 +1328,7 @@ void ps_functions_walk(void)
 static void switch_beside_calls(bool on)
 {
     VALUE hooks[] = {functions.raise_hook, functions.fiber_hook};
-    if (on) ps_contexts_begin();
+    if (on) ps_current_stack_begin();
     for (int i = 0; i < 2; i++) {
         if (on) rb_tracepoint_enable(hooks[i]);
         else rb_tracepoint_disable(hooks[i]);
@@ -1366,10 +1366,10 @@ static void switch_on(bool everything, rb_event_flag_t events)
 /* Nobody listens to calls any more: the returns of open calls will never be seen. */
 static bool forget_calls(void)
 {
-    if (!ps_stats_try_lock()) return false;
+    if (!ps_flush_try_lock()) return false;
     ps_stack_epoch++;
-    ps_table_clear(&ps_functions);
-    ps_stats_unlock();
+    ps_table_clear(&ps_function_table);
+    ps_flush_unlock();
     ps_known_clear(&known_calls);
     for (long i = 0; i < functions.target_count; i++) {
         functions.targets[i]->row = functions.targets[i]->last.row = NULL;
@@ -1418,7 +1418,7 @@ static bool continue_change(uint64_t end)
         enable_target(functions.next_target++, false);
         if (ps_monotonic_ns() > end) return false;
     }
-    return functions.events & CALL_EVENTS || !ps_functions.rows || forget_calls();
+    return functions.events & CALL_EVENTS || !ps_function_table.rows || forget_calls();
 }
 
 static void cover_rows(ps_table *table)
@@ -1441,7 +1441,7 @@ static void change_coverage(bool everything)
     functions.next_foreign = 0;
     functions.last_foreign = functions.target_count;
     functions.retired = hidden(rb_ary_new());
-    cover_rows(&ps_functions);
+    cover_rows(&ps_function_table);
     cover_rows(&lines);
     functions.loaded_ns = ps_monotonic_ns(); /* see change_events() */
     if (everything) begin_walk(false);

@@ -156,7 +156,7 @@ bool ps_trace_context_is_kept(void);
 void ps_requests_init(VALUE native);
 struct ps_request *ps_requests_current(void);
 ps_counted *ps_requests_counted_now(void);
-/* The same for ps_by_request(). NULL also while nobody listens to stats__by_request. */
+/* The same for ps_routes_row(). NULL also while nobody listens to stats__by_request. */
 static inline ps_counted *ps_requests_counted(void)
 {
     return PS_ENABLED(STATS__BY_REQUEST) ? ps_requests_counted_now() : NULL;
@@ -204,17 +204,17 @@ void ps_ticks_forbid(void);
  * current_stack.c: the shadow stack of the current fiber. NULL where calls cannot be traced: in
  * another Ractor, on a frozen thread.
  */
-void ps_contexts_init(void);
-ps_stack *ps_contexts_current(void);
+void ps_current_stack_init(void);
+ps_stack *ps_current_stack(void);
 /*
  * The same, called right after this thread switched to another fiber. *left becomes the shadow
  * stack of the fiber that the thread left, or NULL.
  */
-ps_stack *ps_contexts_switched(ps_stack **left);
+ps_stack *ps_current_stack_switched(ps_stack **left);
 /* Called when the hook of fiber switches comes in: forgets which stack each thread ran on. */
-void ps_contexts_begin(void);
+void ps_current_stack_begin(void);
 /* Is this the main Ractor? Others run at the same time, and the tables have one writer. */
-bool ps_contexts_on_main_ractor(void);
+bool ps_is_main_ractor(void);
 
 /* latency_hooks.c: latency:* */
 void ps_latency_init(void);

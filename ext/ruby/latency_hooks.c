@@ -66,7 +66,7 @@ void ps_latency_mark(void)
 /* The open calls of the current fiber; NULL where it cannot be traced. */
 static ps_open_calls *open_calls(void)
 {
-    ps_stack *stack = ps_contexts_current();
+    ps_stack *stack = ps_current_stack();
     if (PS_UNLIKELY(!stack)) return NULL;
     if (PS_UNLIKELY(!stack->open)) stack->open = ps_open_calls_new();
     return stack->open;
@@ -78,7 +78,7 @@ static ps_open_calls *open_calls(void)
  */
 static void on_raise_or_rescue(VALUE tracepoint, void *unused)
 {
-    const ps_stack *stack = ps_contexts_current();
+    const ps_stack *stack = ps_current_stack();
     if (!stack || !stack->open) return;
     stack->open->unwinding =
         rb_tracearg_event_flag(rb_tracearg_from_tracepoint(tracepoint)) == RUBY_EVENT_RAISE;
@@ -231,7 +231,7 @@ static VALUE switch_slice(VALUE unused)
     uint64_t end = ps_monotonic_ns() + SLICE_NS;
     bool done = true;
     for (ps_latency *latency = ps_latency_first(); latency && done; latency = latency->next) {
-        bool on = ps_parts_installed() && ps_latency_listened(latency);
+        bool on = ps_features_installed() && ps_latency_listened(latency);
         if (on == latency->hooked) continue;
         switch_probe(latency, on);
         done = ps_monotonic_ns() < end;
@@ -242,7 +242,7 @@ static VALUE switch_slice(VALUE unused)
 
 bool ps_latency_switch(uint32_t wanted)
 {
-    if (ps_parts_installed() ? !ps_latency_changed() : !ps_latency_any_hooked()) return true;
+    if (ps_features_installed() ? !ps_latency_changed() : !ps_latency_any_hooked()) return true;
     PS_WRITE(looked_ns, ps_monotonic_ns());
     return RTEST(ps_hold_vm_lock(switch_slice, Qnil));
 }

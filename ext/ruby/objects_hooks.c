@@ -30,7 +30,7 @@ static struct {
     bool clearing;        /* the hook is out, but the flush read the rows: clear them at the next try */
     size_t slot;          /* bytes of the smallest slot */
     uint64_t left_out;    /* objects that the library allocated; written with the VM lock */
-    ps_known_table known; /* class, path, line -> row of ps_objects */
+    ps_known_table known; /* class, path, line -> row of ps_object_table */
 } objects = {.hook = Qnil};
 
 ps_doing *ps_own_work;
@@ -88,8 +88,8 @@ static ps_row *find_row(VALUE klass, VALUE path, long line)
     }
     const ps_site *site = ps_ruby_site(name, size, path, line);
     ps_row *row =
-        ps_table_row(&ps_objects, (uintptr_t)site->name, (uintptr_t)site->path, (uintptr_t)site->line);
-    if (ps_row_is_overflow(&ps_objects, row)) return row;
+        ps_table_row(&ps_object_table, (uintptr_t)site->name, (uintptr_t)site->path, (uintptr_t)site->line);
+    if (ps_row_is_overflow(&ps_object_table, row)) return row;
     if (!row->site) PS_WRITE_RELEASE(row->site, site);
     ps_known_put(&objects.known, of_class, PS_ADDRESS(path), PS_ADDRESS(line), row);
     return row;
@@ -115,7 +115,7 @@ static size_t slot_size(VALUE object)
 
 static void count_object(VALUE tracepoint, void *unused)
 {
-    if (PS_UNLIKELY(!ps_contexts_on_main_ractor())) return;
+    if (PS_UNLIKELY(!ps_is_main_ractor())) return;
     if (PS_UNLIKELY(ps_doing_here(ps_own_work))) {
         objects.left_out++;
         return;
@@ -127,7 +127,7 @@ static void count_object(VALUE tracepoint, void *unused)
     if (type == RUBY_T_IMEMO || type == RUBY_T_NODE || type == RUBY_T_ICLASS) klass = 0;
     long line = NIL_P(path) ? 0 : FIX2LONG(rb_tracearg_lineno(arg));
     size_t size = slot_size(object);
-    ps_allocations_add(find_row(klass, path, line), size, ps_requests_counted());
+    ps_objects_add(find_row(klass, path, line), size, ps_requests_counted());
 }
 
 /*
@@ -189,9 +189,9 @@ bool ps_objects_switch(uint32_t wanted)
     } else {
         rb_tracepoint_disable(objects.hook);
         objects.clearing = true;
-        if (!ps_stats_try_lock()) return false;
-        ps_table_clear(&ps_objects);
-        ps_stats_unlock();
+        if (!ps_flush_try_lock()) return false;
+        ps_table_clear(&ps_object_table);
+        ps_flush_unlock();
         ps_known_clear(&objects.known);
     }
     objects.clearing = false;

@@ -45,7 +45,7 @@ void ps_ask_for_sample(void)
 
 static const ps_vm vm = {
     .request = request,
-    .needs_upkeep = ps_parts_need_upkeep,
+    .needs_upkeep = ps_features_need_upkeep,
     .sample = ps_sampling_tick,
     .sample_period = ps_ticks_look_again_ns,
     .wake = ps_wake,
@@ -53,7 +53,7 @@ static const ps_vm vm = {
 };
 
 /* In the order in which hooks are switched. */
-static const ps_part parts[] = {
+static const ps_feature features[] = {
     {.probes = PS_EXCEPTION_PROBES,
      .hook = ps_exceptions_switch,
      .refused = ps_jit_refuses_raises,
@@ -108,8 +108,8 @@ VALUE ps_while_nobody_switches(VALUE (*work)(VALUE), VALUE argument)
 
 static VALUE switch_hooks(VALUE what)
 {
-    if (what & PS_REQUEST_SWITCH) ps_parts_switch();
-    if (what & PS_REQUEST_UPKEEP) ps_parts_do_upkeep();
+    if (what & PS_REQUEST_SWITCH) ps_features_switch();
+    if (what & PS_REQUEST_UPKEEP) ps_features_do_upkeep();
     return Qnil;
 }
 
@@ -135,7 +135,7 @@ static VALUE left_out(VALUE what)
  */
 static void run_job(void *unused)
 {
-    if (!ps_contexts_on_main_ractor()) return;
+    if (!ps_is_main_ractor()) return;
     unsigned what = PS_EXCHANGE(requests, 0), hooks = what & (PS_REQUEST_SWITCH | PS_REQUEST_UPKEEP);
     if (hooks && (switching || ps_functions_put_off() || is_deep())) {
         PS_FETCH_OR(requests, hooks);
@@ -185,12 +185,12 @@ static void stop_at_end(VALUE unused)
  */
 static VALUE native_start(VALUE self, VALUE limit)
 {
-    if (ps_parts_installed()) return Qfalse;
+    if (ps_features_installed()) return Qfalse;
     if (no_jobs) rb_raise(rb_const_get(rb_path2class("Probescope"), rb_intern("Error")), "%s", no_jobs);
     ps_memory_set_limit(NUM2SIZET(limit));
     ps_wake_init();
     ps_functions_start();
-    int error = ps_parts_install(&vm);
+    int error = ps_features_install(&vm);
     if (error) {
         ps_functions_stop();
         rb_syserr_fail(error, "probescope's watcher thread");
@@ -207,7 +207,7 @@ static VALUE native_start(VALUE self, VALUE limit)
 
 static VALUE unhook(VALUE unused)
 {
-    while (!ps_parts_unhook() && !ps_functions_in_hook()) {
+    while (!ps_features_unhook() && !ps_functions_in_hook()) {
     }
     return Qnil;
 }
@@ -215,10 +215,10 @@ static VALUE unhook(VALUE unused)
 /* Flushes, ends the watcher and takes all hooks out. */
 static VALUE native_stop(VALUE self)
 {
-    if (!ps_parts_installed()) return Qfalse;
+    if (!ps_features_installed()) return Qfalse;
     ps_watcher_stop();
     ps_functions_stop();
-    ps_parts_uninstall();
+    ps_features_uninstall();
     ps_while_nobody_switches(unhook, Qnil);
     return Qtrue;
 }
@@ -241,7 +241,7 @@ static VALUE native_status(VALUE self)
         rb_hash_aset(probes, rb_id2sym(rb_intern(ps_probe_names[i])),
                      rb_assoc_new(rb_id2sym(rb_intern(ps_state_names[ps_info_state_of(i)])), reason));
     }
-    rb_hash_aset(status, rb_id2sym(rb_intern("installed")), ps_parts_installed() ? Qtrue : Qfalse);
+    rb_hash_aset(status, rb_id2sym(rb_intern("installed")), ps_features_installed() ? Qtrue : Qfalse);
     rb_hash_aset(status, rb_id2sym(rb_intern("probes")), probes);
     rb_hash_aset(status, rb_id2sym(rb_intern("clock")),
                  rb_str_new_cstr(ps_clock.counter ? "cycles" : "vdso"));
@@ -279,7 +279,7 @@ RUBY_FUNC_EXPORTED void Init_probescope(void)
     ps_looking_besides(PS_LOOK_EXCEPTION, 130);
     ps_looking_besides(PS_LOOK_OBJECT, 29);
     ps_looking_besides(PS_LOOK_BRACKET, 10);
-    ps_contexts_init();
+    ps_current_stack_init();
     ps_trace_context_init();
     ps_thread_context_init(native);
     ps_ractors_init();
@@ -297,7 +297,7 @@ RUBY_FUNC_EXPORTED void Init_probescope(void)
     ps_latency_define_methods(native);
     VALUE version = rb_const_get(probescope, rb_intern("VERSION"));
     ps_info_start("ruby", ruby_version, StringValueCStr(version));
-    ps_parts_init(parts, sizeof(parts) / sizeof(parts[0]));
+    ps_features_init(features, sizeof(features) / sizeof(features[0]));
     if (ps_gvl_reason()) ps_info_state(PS_PROBE_GVL__WAIT, PS_STATE_UNSUPPORTED, ps_gvl_reason());
     if (!PS_HAVE_RESCUE_EVENT)
         ps_info_state(PS_PROBE_EXCEPTION__RESCUE, PS_STATE_UNSUPPORTED, "Ruby tells of rescues from 3.3 on");

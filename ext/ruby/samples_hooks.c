@@ -31,7 +31,7 @@
 static struct {
     bool on;
     bool clearing;        /* the flush was reading the rows: clear them at the next try */
-    ps_known_table known; /* frame -> row of ps_sampled */
+    ps_known_table known; /* frame -> row of ps_sample_table */
 } sampling;
 
 static bool is_builtin(const ps_site *site)
@@ -47,7 +47,7 @@ static bool is_builtin(const ps_site *site)
 static ps_row *row_of_site(const ps_site *site, bool is_method)
 {
     uintptr_t line = is_method ? (uintptr_t)site->line : 0;
-    ps_row *row = ps_table_row(&ps_sampled, (uintptr_t)site->name, (uintptr_t)site->path, line);
+    ps_row *row = ps_table_row(&ps_sample_table, (uintptr_t)site->name, (uintptr_t)site->path, line);
     if (row->site) return row;
     row->builtin = is_builtin(site);
     PS_WRITE_RELEASE(row->site, site);
@@ -67,7 +67,7 @@ static ps_row *find_row(VALUE frame)
         return known->row;
     }
     ps_row *row = row_of_site(ps_ruby_site(name, size, path, line), ps_frame_is_method(frame));
-    if (!ps_row_is_overflow(&ps_sampled, row))
+    if (!ps_row_is_overflow(&ps_sample_table, row))
         ps_known_put(&sampling.known, PS_ADDRESS(frame), PS_NO_ADDRESS, PS_NO_ADDRESS, row);
     return row;
 }
@@ -131,7 +131,7 @@ static void take_now(void)
 
 void ps_sampling_take(void)
 {
-    if (!sampling.on || !ps_contexts_on_main_ractor()) return;
+    if (!sampling.on || !ps_is_main_ractor()) return;
     ps_tick tick;
     while (ps_ticks_next(&tick)) add(&tick, ps_requests_counted_in(tick.request), true);
     if (!ps_ticks_are_on()) take_now();
@@ -175,9 +175,9 @@ bool ps_sampling_switch(uint32_t wanted)
     if (on == sampling.on && !sampling.clearing) return chosen;
     if (!on) {
         sampling.clearing = true;
-        if (!ps_stats_try_lock()) return false;
-        ps_table_clear(&ps_sampled);
-        ps_stats_unlock();
+        if (!ps_flush_try_lock()) return false;
+        ps_table_clear(&ps_sample_table);
+        ps_flush_unlock();
         ps_known_clear(&sampling.known);
         ps_ticks_forget();
     }

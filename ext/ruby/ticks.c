@@ -539,7 +539,7 @@ void ps_ticks_enter(VALUE request)
  */
 static void on_fiber_switch(rb_event_flag_t event, VALUE data, VALUE self, ID method, VALUE class)
 {
-    if (ps_contexts_on_main_ractor()) ps_ticks_enter(ps_requests_of(rb_thread_current()));
+    if (ps_is_main_ractor()) ps_ticks_enter(ps_requests_of(rb_thread_current()));
 }
 
 /* With the VM lock, so that the thread stays in the same request until this is done. */

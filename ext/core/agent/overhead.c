@@ -41,7 +41,7 @@ static struct {
      * window.
      */
     bool over;
-    uint32_t cleared;   /* `cleared` of ps_functions when its rows were last marked */
+    uint32_t cleared;   /* `cleared` of ps_function_table when its rows were last marked */
     uint32_t functions; /* number of rows marked since then */
 } overhead;
 
@@ -115,9 +115,9 @@ static uint64_t events_of(const ps_row *row)
 
 static void remember_rows(void)
 {
-    uint32_t rows = PS_READ_ACQUIRE(ps_functions.rows);
+    uint32_t rows = PS_READ_ACQUIRE(ps_function_table.rows);
     for (uint32_t i = 0; i < rows; i++) {
-        ps_row *row = ps_table_at(&ps_functions, i);
+        ps_row *row = ps_table_at(&ps_function_table, i);
         row->judged = events_of(row);
     }
 }
@@ -134,10 +134,10 @@ struct called {
 static int find_most_called(struct called *most, int room, uint64_t *all)
 {
     int count = 0;
-    uint32_t rows = PS_READ_ACQUIRE(ps_functions.rows);
+    uint32_t rows = PS_READ_ACQUIRE(ps_function_table.rows);
     *all = 0;
     for (uint32_t i = 0; i < rows; i++) {
-        ps_row *row = ps_table_at(&ps_functions, i);
+        ps_row *row = ps_table_at(&ps_function_table, i);
         uint64_t now = events_of(row), events = now - row->judged;
         row->judged = now;
         if (!events || PS_READ(row->excluded) || !PS_READ_ACQUIRE(row->site)) continue;
@@ -174,8 +174,8 @@ static bool take_functions(const ps_looked *looked, uint64_t need, uint32_t want
     double event_ns = 2.0 * (double)looked->ns[PS_LOOK_FUNCTION] / (double)runs;
     if ((double)all * event_ns < (double)need) return false;
     double left = (double)need;
-    if (overhead.cleared != ps_functions.cleared) overhead.functions = 0;
-    overhead.cleared = ps_functions.cleared;
+    if (overhead.cleared != ps_function_table.cleared) overhead.functions = 0;
+    overhead.cleared = ps_function_table.cleared;
     PS_WRITE(ps_overhead_functions, true);
     for (int i = 0; i < count && left > 0; i++) {
         PS_WRITE(most[i].row->out_ns, now);
@@ -234,11 +234,11 @@ uint32_t ps_overhead_look(uint32_t wanted, uint64_t now)
     uint64_t cpu_ns = ps_process_cpu_ns();
     if (overhead.begun && cpu_ns - overhead.began_cpu_ns < PS_OVERHEAD_LEAST_CPU_NS) return 0;
     /* Another thread is clearing rows, and holds the lock for a moment. */
-    if (!ps_stats_try_lock()) return 0;
+    if (!ps_flush_try_lock()) return 0;
     uint32_t probes = 0;
     ps_overhead_window window = {cpu_ns - overhead.began_cpu_ns, ps_looking_since(&overhead.looks)};
     if (overhead.begun) probes = ps_overhead_judge(&window, wanted, now);
-    ps_stats_unlock();
+    ps_flush_unlock();
     overhead.begun = true;
     overhead.began_ns = now;
     overhead.began_cpu_ns = cpu_ns;
@@ -273,8 +273,8 @@ bool ps_overhead_after_fork(void)
     for (int i = 0; i < PS_PROBE_COUNT; i++)
         if ((ps_overhead_out >> i) & 1) ps_info_taken_out((enum ps_probe)i, 0, NULL);
     ps_overhead_out = 0;
-    for (uint32_t i = 0; ps_overhead_functions && i < ps_functions.rows; i++) {
-        ps_row *row = ps_table_at(&ps_functions, i);
+    for (uint32_t i = 0; ps_overhead_functions && i < ps_function_table.rows; i++) {
+        ps_row *row = ps_table_at(&ps_function_table, i);
         if (!row->out_ns) continue;
         row->out_ns = 0;
         row->excluded = false;

@@ -46,7 +46,7 @@ typedef struct ps_overhead_window {
 } ps_overhead_window;
 
 /*
- * Judges a window, with ps_stats_lock. wanted: the probes whose hooks are in. Marks rows of
+ * Judges a window, with ps_flush_lock. wanted: the probes whose hooks are in. Marks rows of
  * functions to take them out. Returns the group of probes to pass to ps_overhead_take_out(), or 0.
  */
 uint32_t ps_overhead_judge(const ps_overhead_window *window, uint32_t wanted, uint64_t now);

@@ -11,25 +11,25 @@
 #include "usdt/probe.h"
 
 static struct {
-    const ps_part *table;
+    const ps_feature *table;
     size_t count;
     const ps_vm *vm; /* NULL before the first installation */
     bool installed;
     bool any; /* a tracer listens */
-} parts;
+} features;
 
-static bool serves(const ps_part *part, int probe)
+static bool serves(const ps_feature *feature, int probe)
 {
-    return (part->probes >> probe) & 1;
+    return (feature->probes >> probe) & 1;
 }
 
 static void state_probes(uint32_t wanted)
 {
     const char *refused[PS_PROBE_COUNT] = {NULL};
-    for (const ps_part *part = parts.table; part < parts.table + parts.count; part++) {
-        const char *reason = part->refused ? part->refused() : NULL;
+    for (const ps_feature *feature = features.table; feature < features.table + features.count; feature++) {
+        const char *reason = feature->refused ? feature->refused() : NULL;
         for (int i = 0; reason && i < PS_PROBE_COUNT; i++)
-            if (serves(part, i)) refused[i] = reason;
+            if (serves(feature, i)) refused[i] = reason;
     }
     for (int i = 0; i < PS_PROBE_COUNT; i++) {
         enum ps_state state = ps_info_state_of((enum ps_probe)i);
@@ -43,10 +43,10 @@ static void state_probes(uint32_t wanted)
     }
 }
 
-void ps_parts_init(const ps_part *table, size_t count)
+void ps_features_init(const ps_feature *table, size_t count)
 {
-    parts.table = table;
-    parts.count = count;
+    features.table = table;
+    features.count = count;
     /* The core fires these, or they change what other probes do. */
     uint32_t served =
         PS_BIT(FUNCTIONS__ALL) | PS_BIT(STATS__BY_REQUEST) | PS_BIT(STATS__DONE) | PS_BIT(STATUS);
@@ -58,37 +58,37 @@ void ps_parts_init(const ps_part *table, size_t count)
 }
 
 /*
- * Called when the last listener has left and every part has cleared its rows. Returns false while a
- * flush holds the lock: try again later.
+ * Called when the last listener has left and every feature has cleared its rows. Returns false
+ * while a flush holds the lock: try again later.
  */
 static bool forget_names(void)
 {
     bool (*try_lock)(void) =
-        parts.vm && parts.vm->try_lock_tables ? parts.vm->try_lock_tables : ps_stats_try_lock;
+        features.vm && features.vm->try_lock_tables ? features.vm->try_lock_tables : ps_flush_try_lock;
     if (!try_lock()) return false;
     ps_samples_forget_stacks();
-    ps_by_request_clear();
+    ps_routes_clear();
     ps_sites_clear();
-    ps_stats_unlock();
+    ps_flush_unlock();
     return true;
 }
 
-/* Does one slice for each part. Returns true when every hook is as `wanted` requires. */
+/* Does one slice for each feature. Returns true when every hook is as `wanted` requires. */
 static bool hook_all(uint32_t wanted)
 {
     bool done = true;
-    for (size_t i = 0; i < parts.count; i++)
-        if (parts.table[i].hook) done &= parts.table[i].hook(wanted);
+    for (size_t i = 0; i < features.count; i++)
+        if (features.table[i].hook) done &= features.table[i].hook(wanted);
     return done && (wanted || PS_READ(ps_overhead_out) || forget_names());
 }
 
-void ps_parts_switch(void)
+void ps_features_switch(void)
 {
     uint32_t wanted = ps_watcher_switching();
-    if (!parts.installed) wanted = 0;
+    if (!features.installed) wanted = 0;
     /* Ticks of two clocks cannot be compared. So the clock is chosen while no hook is in. */
-    if (wanted && !parts.any) ps_info_flag(PS_INFO_CYCLE_CLOCK, ps_clock_choose());
-    parts.any = wanted != 0;
+    if (wanted && !features.any) ps_info_flag(PS_INFO_CYCLE_CLOCK, ps_clock_choose());
+    features.any = wanted != 0;
     if (!hook_all(wanted)) {
         ps_watcher_progress();
         return;
@@ -97,7 +97,7 @@ void ps_parts_switch(void)
     ps_watcher_applied(wanted);
 }
 
-int ps_parts_install(const ps_vm *vm)
+int ps_features_install(const ps_vm *vm)
 {
     /*
      * The watcher starts last. It may request a job from the VM at once. state_probes() calls
@@ -105,29 +105,29 @@ int ps_parts_install(const ps_vm *vm)
      */
     ps_overhead_start();
     state_probes(0);
-    parts.installed = true;
-    parts.vm = vm;
+    features.installed = true;
+    features.vm = vm;
     int error = ps_watcher_start(vm);
     if (error) {
-        parts.installed = false;
+        features.installed = false;
         return error;
     }
     ps_info_flag(PS_INFO_INSTALLED, 1);
     return 0;
 }
 
-bool ps_parts_installed(void)
+bool ps_features_installed(void)
 {
-    return parts.installed;
+    return features.installed;
 }
 
-void ps_parts_uninstall(void)
+void ps_features_uninstall(void)
 {
-    parts.installed = false;
+    features.installed = false;
     ps_info_flag(PS_INFO_INSTALLED, 0);
 }
 
-bool ps_parts_unhook(void)
+bool ps_features_unhook(void)
 {
     if (!hook_all(0)) return false;
     state_probes(0);
@@ -135,15 +135,15 @@ bool ps_parts_unhook(void)
     return true;
 }
 
-bool ps_parts_need_upkeep(void)
+bool ps_features_need_upkeep(void)
 {
-    for (size_t i = 0; i < parts.count; i++)
-        if (parts.table[i].needs_upkeep && parts.table[i].needs_upkeep()) return true;
+    for (size_t i = 0; i < features.count; i++)
+        if (features.table[i].needs_upkeep && features.table[i].needs_upkeep()) return true;
     return false;
 }
 
-void ps_parts_do_upkeep(void)
+void ps_features_do_upkeep(void)
 {
-    for (size_t i = 0; i < parts.count; i++)
-        if (parts.table[i].needs_upkeep && parts.table[i].needs_upkeep()) parts.table[i].do_upkeep();
+    for (size_t i = 0; i < features.count; i++)
+        if (features.table[i].needs_upkeep && features.table[i].needs_upkeep()) features.table[i].do_upkeep();
 }

@@ -97,10 +97,10 @@ uint32_t ps_watcher_switching(void)
  */
 static void mark(uint32_t probes)
 {
-    if (!ps_stats_try_lock()) return;
+    if (!ps_flush_try_lock()) return;
     bool unheard = !PS_READ(watcher.flushing);
-    if (unheard) ps_stats_mark();
-    ps_stats_unlock();
+    if (unheard) ps_flush_mark();
+    ps_flush_unlock();
     PS_WRITE(watcher.marked, unheard ? probes : 0);
 }
 
@@ -240,7 +240,7 @@ static void limit_overhead(uint64_t now)
     if (!out) return;
     /* Flushes first, because what is taken out is not fired any more. */
     if (watcher.flushing) {
-        ps_stats_flush_all();
+        ps_flush_all();
         watcher.next_flush_ns = now + PS_FLUSH_NS;
     }
     ps_overhead_take_out(out, ps_monotonic_ns());
@@ -311,7 +311,7 @@ static bool may_begin(uint64_t now)
  */
 static bool waits_for_names(uint64_t now)
 {
-    if (!ps_stats_wait_for_names()) return false;
+    if (!ps_flush_waits_for_names()) return false;
     if (!watcher.names_ns) watcher.names_ns = now;
     watcher.vm->request(PS_REQUEST_UPKEEP);
     return now - watcher.names_ns < PS_NAMES_NS;
@@ -319,19 +319,19 @@ static bool waits_for_names(uint64_t now)
 
 static void flush_when_due(uint64_t now)
 {
-    if (!ps_stats_wanted()) {
+    if (!ps_flush_wanted()) {
         watcher.names_ns = 0;
         PS_WRITE(watcher.flushing, false);
         return;
     }
     if (!watcher.flushing) {
         if (!may_begin(now)) return;
-        ps_stats_begin();
+        ps_flush_begin();
         PS_WRITE(watcher.flushing, true);
         watcher.next_flush_ns = now;
     }
     if (now < watcher.next_flush_ns || !may_flush() || somebody_leaves(now) || waits_for_names(now)) return;
-    if (!ps_stats_flush_covered(watcher.names_ns && ps_stats_wait_for_names(), is_covered)) return;
+    if (!ps_flush_covered(watcher.names_ns && ps_flush_waits_for_names(), is_covered)) return;
     watcher.names_ns = watcher.leaving_ns = 0;
     watcher.heard = PS_ENABLED(STATS__DONE) && may_begin(now);
     watcher.next_flush_ns += PS_FLUSH_NS;
@@ -450,9 +450,9 @@ static void after_fork_in_child(void)
     if (!watcher.running && !watcher.paused) return;
     watcher.paused = false;
     ps_info_after_fork();
-    ps_looking_after_fork(); /* before ps_stats_after_fork(), which takes its lock */
+    ps_looking_after_fork(); /* before ps_flush_after_fork(), which takes its lock */
     if (ps_overhead_after_fork() && watcher.vm->cover_again) watcher.vm->cover_again();
-    ps_stats_after_fork();
+    ps_flush_after_fork();
     ps_samples_after_fork();
     ps_process_context_after_fork();
     /*
@@ -460,7 +460,7 @@ static void after_fork_in_child(void)
      * before the new thread's first look.
      */
     if (watcher.flushing && may_flush()) {
-        ps_stats_flush();
+        ps_flush();
         watcher.next_flush_ns = ps_monotonic_ns() + PS_FLUSH_NS;
     }
     start_thread();
@@ -495,9 +495,9 @@ void ps_watcher_stop(void)
     if (!watcher.running && !watcher.paused) return;
     if (watcher.running) end_thread();
     ps_info_flag(PS_INFO_WATCHER, 0);
-    if (watcher.flushing) ps_stats_flush_all();
-    else if (ps_stats_wanted() && (read_semaphores() & ~ps_overhead_out) == watcher.marked)
-        ps_stats_flush_since_mark();
+    if (watcher.flushing) ps_flush_all();
+    else if (ps_flush_wanted() && (read_semaphores() & ~ps_overhead_out) == watcher.marked)
+        ps_flush_since_mark();
     /*
      * Last. A child that another thread forks before this gets its own watcher and sound tables
      * from after_fork_in_child().

@@ -66,7 +66,7 @@ typedef struct ps_vm {
     /* sample() reads the stacks of other threads: see is_late(). */
     bool leaves_out_late_ticks;
     /*
-     * Takes the lock of ps_stats_try_lock(), but only when no hook runs on another thread. NULL:
+     * Takes the lock of ps_flush_try_lock(), but only when no hook runs on another thread. NULL:
      * the VM lock already keeps hooks out. The caller holds the VM lock.
      */
     bool (*try_lock_tables)(void);

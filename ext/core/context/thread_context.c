@@ -28,7 +28,7 @@ static void bytes(uint8_t *to, const char *hex, int count)
     for (int i = 0; i < count; i++) to[i] = (uint8_t)(digit(hex[2 * i]) << 4 | digit(hex[2 * i + 1]));
 }
 
-void ps_thread_record_set(const char *traceparent)
+void ps_thread_context_set(const char *traceparent)
 {
     static __thread struct record record;
     /*

@@ -6,6 +6,6 @@
 #define PS_THREAD_CONTEXT_H
 
 /* Sets the current span of the calling thread, as a W3C traceparent. "" is none. */
-void ps_thread_record_set(const char *traceparent);
+void ps_thread_context_set(const char *traceparent);
 
 #endif

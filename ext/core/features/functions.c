@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "usdt/probe.h"
 
-void ps_calls_fire_entry(const ps_row *row, const ps_stack *stack, bool resumed)
+void ps_functions_fire_entry(const ps_row *row, const ps_stack *stack, bool resumed)
 {
     uint32_t depth = ps_stack_depth(stack);
     struct ps_more_function__entry more = {.path = row->site->path, .context_id = stack->id};
@@ -11,7 +11,7 @@ void ps_calls_fire_entry(const ps_row *row, const ps_stack *stack, bool resumed)
                             &more);
 }
 
-void ps_calls_fire_return(const ps_row *row, const ps_stack *stack, const ps_call *call, int outcome)
+void ps_functions_fire_return(const ps_row *row, const ps_stack *stack, const ps_call *call, int outcome)
 {
     struct ps_more_function__return more = {.path = row->site->path,
                                             .context_id = stack->id,

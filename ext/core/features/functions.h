@@ -10,8 +10,8 @@
 #include "calls/shadow_stack.h"
 
 /* For a call that was just entered or resumed. */
-void ps_calls_fire_entry(const ps_row *row, const ps_stack *stack, bool resumed);
+void ps_functions_fire_entry(const ps_row *row, const ps_stack *stack, bool resumed);
 /* For a call that has just left this stack. */
-void ps_calls_fire_return(const ps_row *row, const ps_stack *stack, const ps_call *call, int outcome);
+void ps_functions_fire_return(const ps_row *row, const ps_stack *stack, const ps_call *call, int outcome);
 
 #endif

@@ -11,11 +11,11 @@
 
 /*
  * Counts an allocation, and fires object__alloc if a tracer listens. When the row has no name yet,
- * the event has no place. request: as for ps_by_request().
+ * the event has no place. request: as for ps_routes_row().
  */
-static inline void ps_allocations_add(ps_row *row, size_t size, ps_counted *request)
+static inline void ps_objects_add(ps_row *row, size_t size, ps_counted *request)
 {
-    uint64_t *count = ps_by_request(&ps_objects, row, request)->count;
+    uint64_t *count = ps_routes_row(&ps_object_table, row, request)->count;
     PS_ADD(count[PS_OBJECT_BYTES], size);
     PS_ADD_LAST(count[PS_OBJECT_COUNT], 1);
     if (!PS_ENABLED(OBJECT__ALLOC)) return;

@@ -107,7 +107,7 @@ void ps_request_start_job(ps_request *request, ps_text name, ps_text header, boo
     copy(request->queue, sizeof(request->queue), queue);
     request->scheme[0] = '\0';
     start(request, (ps_text){job, sizeof(job) - 1}, name, header, own, current);
-    ps_by_request_known(&request->counted, request->method, request->path);
+    ps_routes_known(&request->counted, request->method, request->path);
 }
 
 /*
@@ -161,8 +161,8 @@ void ps_request_done(ps_request *request, ps_text template, uint64_t status, con
     char full[PS_ROUTE_MAX + 1], long_route[PS_ROUTE_MAX + 1], route[PS_FILE_MAX + 1];
     copy(full, sizeof(full), template);
     write_route(long_route, request, full, status);
-    ps_by_request_known(&request->counted, request->method, long_route);
-    ps_by_request_end(&request->counted);
+    ps_routes_known(&request->counted, request->method, long_route);
+    ps_routes_end(&request->counted);
     if (!PS_ENABLED(REQUEST__DONE) || request->pid != getpid()) return;
     ps_shorten(route, long_route, strlen(long_route));
     struct ps_more_request__done more = MORE(request__done, request, current, full);
@@ -173,6 +173,6 @@ void ps_request_forget(ps_request *request)
 {
     char route[PS_ROUTE_MAX + 1];
     write_route(route, request, "", 0);
-    ps_by_request_known(&request->counted, request->method, route);
-    ps_by_request_end(&request->counted);
+    ps_routes_known(&request->counted, request->method, route);
+    ps_routes_end(&request->counted);
 }

@@ -166,9 +166,10 @@ static void keep_stack(uint64_t id, const ps_sample_frame *frames, uint32_t coun
  */
 static ps_row *row_in(ps_row *function, const ps_row *builtin)
 {
-    if (!builtin || ps_row_is_overflow(&ps_sampled, function) || ps_row_is_overflow(&ps_sampled, builtin))
+    if (!builtin || ps_row_is_overflow(&ps_sample_table, function) ||
+        ps_row_is_overflow(&ps_sample_table, builtin))
         return function;
-    ps_row *row = ps_table_try_row(&ps_sampled, (uintptr_t)function, (uintptr_t)builtin, 0);
+    ps_row *row = ps_table_try_row(&ps_sample_table, (uintptr_t)function, (uintptr_t)builtin, 0);
     if (!row) return function;
     if (!row->site) {
         row->at[PS_SAMPLE_BUILTIN] = builtin->site;
@@ -183,14 +184,14 @@ void ps_samples_add(const ps_sample_frame *frames, uint32_t count, uint32_t leaf
     if (!count) return;
     PS_ADD(ps_samples_taken, 1);
     ps_row *self = frames[leaf].row;
-    uint64_t *counted = ps_by_request(&ps_sampled, row_in(self, builtin), request)->count;
+    uint64_t *counted = ps_routes_row(&ps_sample_table, row_in(self, builtin), request)->count;
     PS_ADD(counted[PS_SAMPLE_SELF], weight);
     PS_ADD(counted[PS_SAMPLE_SELF_SAMPLES], 1);
     for (uint32_t i = 0; i < count; i++) {
         ps_row *row = frames[i].row;
         if (row->u.seen == ps_samples_taken) continue;
         row->u.seen = ps_samples_taken;
-        counted = ps_by_request(&ps_sampled, row, request)->count;
+        counted = ps_routes_row(&ps_sample_table, row, request)->count;
         PS_ADD(counted[PS_SAMPLE_TOTAL], weight);
         PS_ADD(counted[PS_SAMPLE_TOTAL_SAMPLES], 1);
     }

@@ -21,7 +21,7 @@ extern uint64_t ps_samples_missed;
 extern uint64_t ps_samples_taken;
 
 typedef struct ps_sample_frame {
-    ps_row *row;   /* of ps_sampled, with its site */
+    ps_row *row;   /* of ps_sample_table, with its site */
     uint32_t line; /* the line that runs or calls; 0 where unknown */
 } ps_sample_frame;
 
@@ -42,7 +42,7 @@ uint64_t ps_samples_weigh(void);
 /*
  * Adds a sample. frames[0] is innermost; self time goes to frames[leaf]. builtin: the row of the
  * VM's function that frames[leaf] had called; NULL when there was none or it is unknown. request:
- * as for ps_by_request(). Called with the VM lock.
+ * as for ps_routes_row(). Called with the VM lock.
  */
 void ps_samples_add(const ps_sample_frame *frames, uint32_t count, uint32_t leaf, const ps_row *builtin,
                     uint64_t weight, uint64_t thread_id, ps_counted *request);

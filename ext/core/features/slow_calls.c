@@ -71,7 +71,7 @@ static uint64_t span_id(uint64_t *number)
 void ps_slow_fire(const ps_row *row, ps_stack *stack, const ps_call *call, int outcome,
                   const char *traceparent, uint64_t request_id)
 {
-    const ps_site *site = ps_row_is_overflow(&ps_functions, row) ? &ps_site_overflow : row->site;
+    const ps_site *site = ps_row_is_overflow(&ps_function_table, row) ? &ps_site_overflow : row->site;
     uint64_t number = call->number, elapsed = ps_ticks_to_ns(call->elapsed);
     uint64_t waited = call->waited < call->self ? call->waited : call->self;
     uint64_t self = ps_ticks_to_ns(call->self - waited);

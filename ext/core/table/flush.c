@@ -32,12 +32,12 @@ static struct {
     uint64_t rows;                                        /* number of rows fired since stats__done */
 } flushed;
 
-bool ps_stats_try_lock(void)
+bool ps_flush_try_lock(void)
 {
     return pthread_mutex_trylock(&lock) == 0;
 }
 
-void ps_stats_unlock(void)
+void ps_flush_unlock(void)
 {
     pthread_mutex_unlock(&lock);
 }
@@ -54,7 +54,7 @@ bool ps_details_allow(ps_row *row)
     return false;
 }
 
-bool ps_stats_wanted(void)
+bool ps_flush_wanted(void)
 {
     return PS_ENABLED(FUNCTION__STATS) || PS_ENABLED(EXCEPTION__STATS) || PS_ENABLED(OBJECT__STATS) ||
            PS_ENABLED(SAMPLE__STATS) || PS_ENABLED(SAMPLE__FRAME) || PS_ENABLED(STATS__DONE) ||
@@ -66,7 +66,7 @@ static struct moment now_of_process(void)
     return (struct moment){.ns = ps_monotonic_ns(), .cpu_ns = ps_process_cpu_ns()};
 }
 
-void ps_stats_begin(void)
+void ps_flush_begin(void)
 {
     pthread_mutex_lock(&lock);
     flushed.began = now_of_process();
@@ -237,7 +237,7 @@ static void cut_rows(ps_table *table, int maximum, bool of_routes)
 static void cut_table(ps_table *table, int maximum)
 {
     cut_rows(table, maximum, false);
-    if (table->by_request) cut_rows(table->by_request, maximum, true);
+    if (table->routes) cut_rows(table->routes, maximum, true);
 }
 
 /*
@@ -305,18 +305,18 @@ static uint64_t fire_table(ps_table *table, bool (*fire)(ps_row *, const struct 
 static uint64_t fire_all(ps_table *table, bool (*fire)(ps_row *, const struct subject *), int events)
 {
     uint64_t fired = fire_table(table, fire, events, false);
-    return table->by_request ? fired + fire_table(table->by_request, fire, events, true) : fired;
+    return table->routes ? fired + fire_table(table->routes, fire, events, true) : fired;
 }
 
 static uint64_t overflowed(const ps_table *table)
 {
-    return PS_READ(table->overflowed) + (table->by_request ? PS_READ(table->by_request->overflowed) : 0);
+    return PS_READ(table->overflowed) + (table->routes ? PS_READ(table->routes->overflowed) : 0);
 }
 
 static uint64_t all_overflowed(void)
 {
-    return overflowed(&ps_functions) + overflowed(&ps_exceptions) + overflowed(&ps_objects) +
-           overflowed(&ps_sampled) + PS_READ(ps_stack_lost) + nameless;
+    return overflowed(&ps_function_table) + overflowed(&ps_exception_table) + overflowed(&ps_object_table) +
+           overflowed(&ps_sample_table) + PS_READ(ps_stack_lost) + nameless;
 }
 
 static void fire_states(void)
@@ -343,22 +343,22 @@ static bool grew_without_name(const ps_table *table, int events)
     return false;
 }
 
-bool ps_stats_wait_for_names(void)
+bool ps_flush_waits_for_names(void)
 {
     pthread_mutex_lock(&lock);
-    bool wait = (IS_TOLD(FUNCTION__STATS) && grew_without_name(&ps_functions, PS_FUNCTION_CALLS)) ||
-                (IS_TOLD(EXCEPTION__STATS) && grew_without_name(&ps_exceptions, PS_EXCEPTION_RAISED)) ||
-                (IS_TOLD(OBJECT__STATS) && grew_without_name(&ps_objects, PS_OBJECT_COUNT));
+    bool wait = (IS_TOLD(FUNCTION__STATS) && grew_without_name(&ps_function_table, PS_FUNCTION_CALLS)) ||
+                (IS_TOLD(EXCEPTION__STATS) && grew_without_name(&ps_exception_table, PS_EXCEPTION_RAISED)) ||
+                (IS_TOLD(OBJECT__STATS) && grew_without_name(&ps_object_table, PS_OBJECT_COUNT));
     pthread_mutex_unlock(&lock);
     return wait;
 }
 
 static void cut_all(void)
 {
-    if (IS_TOLD(FUNCTION__STATS)) cut_table(&ps_functions, PS_FUNCTION_MAX);
-    if (IS_TOLD(EXCEPTION__STATS)) cut_table(&ps_exceptions, PS_EXCEPTION_DEPTH_MAX);
-    if (IS_TOLD(OBJECT__STATS)) cut_table(&ps_objects, -1);
-    if (PS_ENABLED(SAMPLE__STATS)) cut_table(&ps_sampled, -1);
+    if (IS_TOLD(FUNCTION__STATS)) cut_table(&ps_function_table, PS_FUNCTION_MAX);
+    if (IS_TOLD(EXCEPTION__STATS)) cut_table(&ps_exception_table, PS_EXCEPTION_DEPTH_MAX);
+    if (IS_TOLD(OBJECT__STATS)) cut_table(&ps_object_table, -1);
+    if (PS_ENABLED(SAMPLE__STATS)) cut_table(&ps_sample_table, -1);
 }
 
 /*
@@ -387,16 +387,17 @@ static struct moment at_one_moment(void (*take)(void))
  * that were cut as they are fired would belong to different moments, and none to that of
  * stats__done.
  */
-bool ps_stats_flush_covered(bool all, bool (*covered)(void))
+bool ps_flush_covered(bool all, bool (*covered)(void))
 {
     pthread_mutex_lock(&lock);
     late_names = all;
     struct moment end = at_one_moment(cut_all);
     uint64_t fired = flushed.rows;
-    if (IS_TOLD(FUNCTION__STATS)) fired += fire_all(&ps_functions, fire_function, PS_FUNCTION_CALLS);
-    if (IS_TOLD(EXCEPTION__STATS)) fired += fire_all(&ps_exceptions, fire_exception, PS_EXCEPTION_RAISED);
-    if (IS_TOLD(OBJECT__STATS)) fired += fire_all(&ps_objects, fire_object, PS_OBJECT_COUNT);
-    if (PS_ENABLED(SAMPLE__STATS)) fired += fire_all(&ps_sampled, fire_sampled, PS_SAMPLE_TOTAL_SAMPLES);
+    if (IS_TOLD(FUNCTION__STATS)) fired += fire_all(&ps_function_table, fire_function, PS_FUNCTION_CALLS);
+    if (IS_TOLD(EXCEPTION__STATS))
+        fired += fire_all(&ps_exception_table, fire_exception, PS_EXCEPTION_RAISED);
+    if (IS_TOLD(OBJECT__STATS)) fired += fire_all(&ps_object_table, fire_object, PS_OBJECT_COUNT);
+    if (PS_ENABLED(SAMPLE__STATS)) fired += fire_all(&ps_sample_table, fire_sampled, PS_SAMPLE_TOTAL_SAMPLES);
     if (PS_ENABLED(SAMPLE__FRAME)) fired += ps_samples_fire_stacks();
     if (PS_ENABLED(STATUS)) fire_states();
     flushed.rows = fired;
@@ -428,14 +429,14 @@ bool ps_stats_flush_covered(bool all, bool (*covered)(void))
     return true;
 }
 
-void ps_stats_flush(void)
+void ps_flush(void)
 {
-    ps_stats_flush_covered(false, NULL);
+    ps_flush_covered(false, NULL);
 }
 
-void ps_stats_flush_all(void)
+void ps_flush_all(void)
 {
-    ps_stats_flush_covered(true, NULL);
+    ps_flush_covered(true, NULL);
 }
 
 /* maximum: the counter that is not summed, or -1. */
@@ -448,16 +449,16 @@ static void forget_unsent(ps_table *table, int maximum)
         for (int i = 0; i < PS_ROW_COUNTERS; i++) row->sent[i] = PS_READ(row->count[i]);
         memset(row->cut, 0, sizeof(row->cut));
     }
-    if (table->by_request) forget_unsent(table->by_request, maximum);
+    if (table->routes) forget_unsent(table->routes, maximum);
 }
 
 /* Drops what was counted so far. It is never fired. */
 static void forget_all_unsent(void)
 {
-    forget_unsent(&ps_functions, PS_FUNCTION_MAX);
-    forget_unsent(&ps_exceptions, PS_EXCEPTION_DEPTH_MAX);
-    forget_unsent(&ps_objects, -1);
-    forget_unsent(&ps_sampled, -1);
+    forget_unsent(&ps_function_table, PS_FUNCTION_MAX);
+    forget_unsent(&ps_exception_table, PS_EXCEPTION_DEPTH_MAX);
+    forget_unsent(&ps_object_table, -1);
+    forget_unsent(&ps_sample_table, -1);
     flushed.dropped = all_overflowed();
     flushed.suppressed = ps_details_suppressed;
     flushed.missed = ps_samples_missed;
@@ -465,23 +466,23 @@ static void forget_all_unsent(void)
     flushed.looking = ps_looking_ns();
 }
 
-void ps_stats_after_fork(void)
+void ps_flush_after_fork(void)
 {
     /* The parent's watcher may have held the lock. It does not exist in the child. */
     pthread_mutex_init(&lock, NULL);
     forget_all_unsent();
 }
 
-void ps_stats_mark(void)
+void ps_flush_mark(void)
 {
     flushed.began = at_one_moment(forget_all_unsent);
 }
 
-void ps_stats_flush_since_mark(void)
+void ps_flush_since_mark(void)
 {
     /* A flush without rows and without duration. It begins the listener's interval. */
     const struct ps_more_stats__done none = {.cut = flushed.began.ns};
     PS_WRITE(flushed.sequence, flushed.sequence + 1);
     if (PS_ENABLED(STATS__DONE)) ps_fire_stats__done(flushed.sequence, 0, 0, 0, 0, &none);
-    ps_stats_flush_all();
+    ps_flush_all();
 }

@@ -12,40 +12,40 @@
 #include "table/table.h"
 
 /* True when any probe that the flush fires has a listener. */
-bool ps_stats_wanted(void);
+bool ps_flush_wanted(void);
 /* Begins the interval that the next flush covers. */
-void ps_stats_begin(void);
+void ps_flush_begin(void);
 /* Fires the rows and stats__done, and begins the next interval. */
-void ps_stats_flush(void);
+void ps_flush(void);
 
 /*
- * Like ps_stats_flush(), but also fires rows without a name: as the (overflow) row, counted as
+ * Like ps_flush(), but also fires rows without a name: as the (overflow) row, counted as
  * dropped.
  */
-void ps_stats_flush_all(void);
+void ps_flush_all(void);
 /*
  * Flushes, unless a tracer attached during the flush: at stats__done its interval would begin,
- * before its hooks are in. all: flush like ps_stats_flush_all(). covered: called when the rows are
+ * before its hooks are in. all: flush like ps_flush_all(). covered: called when the rows are
  * fired; it returns false when hooks are missing. Then stats__done does not fire, and this function
  * returns false. The next flush ends the interval.
  */
-bool ps_stats_flush_covered(bool all, bool (*covered)(void));
+bool ps_flush_covered(bool all, bool (*covered)(void));
 /* True when there are rows that grew and whose names the VM has not found yet. */
-bool ps_stats_wait_for_names(void);
+bool ps_flush_waits_for_names(void);
 
 /* Makes the next flush fire nothing of what was counted until now. Called with the lock. */
-void ps_stats_mark(void);
+void ps_flush_mark(void);
 /*
  * For a listener that has received no flush yet. The first flush has no rows and begins the
  * listener's interval. The second one fires what was counted since the mark.
  */
-void ps_stats_flush_since_mark(void);
+void ps_flush_since_mark(void);
 
 /* The flush holds this lock. A thread that clears a table tries it, and never waits for it. */
-bool ps_stats_try_lock(void);
-void ps_stats_unlock(void);
+bool ps_flush_try_lock(void);
+void ps_flush_unlock(void);
 /* For a forked child: drops what the parent had counted and not fired yet. The parent fires it. */
-void ps_stats_after_fork(void);
+void ps_flush_after_fork(void);
 
 /* The hooks count this; stats__done fires it. */
 extern uint64_t ps_details_suppressed;

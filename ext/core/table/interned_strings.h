@@ -47,7 +47,7 @@ const ps_site *ps_site_intern(const char *name, size_t name_size, const char *pa
 extern uint32_t ps_sites_generation;
 /*
  * Frees all names and sites. No hook may run, all tables are clear, and the caller holds the VM
- * lock and ps_stats_lock.
+ * lock and ps_flush_lock.
  */
 void ps_sites_clear(void);
 

@@ -15,7 +15,7 @@
 enum { ROUTES_MAX = 1024 };
 enum { EXCEPTIONS, OBJECTS, SAMPLED, TABLES };
 
-static ps_table *const tables[TABLES] = {&ps_exceptions, &ps_objects, &ps_sampled};
+static ps_table *const tables[TABLES] = {&ps_exception_table, &ps_object_table, &ps_sample_table};
 /* The counter that tells how large a row is. */
 static const int size_of[TABLES] = {PS_EXCEPTION_RAISED, PS_OBJECT_COUNT, PS_SAMPLE_TOTAL_SAMPLES};
 /* The counter that is not summed. */
@@ -95,7 +95,7 @@ static bool has_room(struct room *room, const ps_row *row, const ps_site *label,
 /* Returns the row for counts that have no row of their own. of: a route or a tally. */
 static ps_row *rest_of(int table, const void *of)
 {
-    return ps_table_row(tables[table]->by_request, 0, (uintptr_t)of, 0);
+    return ps_table_row(tables[table]->routes, 0, (uintptr_t)of, 0);
 }
 
 static int number_of(const ps_table *table)
@@ -108,7 +108,7 @@ static int number_of(const ps_table *table)
 static void keep(struct ps_tally *tally, int table, ps_row *row)
 {
     uint32_t cleared = tables[table]->cleared;
-    if (ps_row_is_overflow(tables[table]->by_request, row)) return;
+    if (ps_row_is_overflow(tables[table]->routes, row)) return;
     if (tally->of[table].cleared != cleared) tally->of[table].first = &last;
     tally->of[table].cleared = cleared;
     row->u.next = tally->of[table].first;
@@ -118,7 +118,7 @@ static void keep(struct ps_tally *tally, int table, ps_row *row)
 /* row: NULL for the row of the rest. size: the count that is to be added. */
 static ps_row *row_of_route(int table, const ps_row *row, const ps_site *label, uint64_t size)
 {
-    ps_table *routes = tables[table]->by_request;
+    ps_table *routes = tables[table]->routes;
     struct room *room = room_of(table);
     room->all += size;
     ps_row *found = ps_table_find(routes, (uintptr_t)row, (uintptr_t)label, 0);
@@ -138,7 +138,7 @@ static void drop_stale_label(ps_counted *request)
     if (PS_UNLIKELY(request->label && request->generation != ps_sites_generation)) request->label = NULL;
 }
 
-ps_row *ps_by_request_row(ps_table *table, ps_row *row, ps_counted *request)
+ps_row *ps_routes_find_row(ps_table *table, ps_row *row, ps_counted *request)
 {
     if (ps_row_is_overflow(table, row)) return row;
     drop_stale_label(request);
@@ -149,7 +149,7 @@ ps_row *ps_by_request_row(ps_table *table, ps_row *row, ps_counted *request)
     /* The row of the rest is made first, so that it exists when memory is full. */
     if (tally->of[number].first == &last || tally->of[number].cleared != table->cleared)
         keep(tally, number, rest_of(number, tally));
-    ps_row *found = ps_table_try_row(table->by_request, (uintptr_t)row, (uintptr_t)tally, 0);
+    ps_row *found = ps_table_try_row(table->routes, (uintptr_t)row, (uintptr_t)tally, 0);
     if (!found) return rest_of(number, tally);
     if (!found->u.next) keep(tally, number, found);
     return found;
@@ -193,7 +193,7 @@ static const ps_site *label_of(const char *method, const char *route)
     return site;
 }
 
-void ps_by_request_known(ps_counted *request, const char *method, const char *route)
+void ps_routes_known(ps_counted *request, const char *method, const char *route)
 {
     drop_stale_label(request);
     /* No tracer listens, so the name is not worth its memory. */
@@ -213,7 +213,7 @@ void ps_by_request_known(ps_counted *request, const char *method, const char *ro
     }
 }
 
-void ps_by_request_end(ps_counted *request)
+void ps_routes_end(ps_counted *request)
 {
     if (!request->tally) return;
     request->tally->next = spare;
@@ -221,7 +221,7 @@ void ps_by_request_end(ps_counted *request)
     request->tally = NULL;
 }
 
-void ps_by_request_clear(void)
+void ps_routes_clear(void)
 {
     route_count = 0;
     memset(routes, 0, sizeof(routes));

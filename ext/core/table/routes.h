@@ -28,20 +28,20 @@ typedef struct ps_counted {
  * Returns the row that counts instead of `row`. request: the current one. It is NULL when there is
  * none or no tracer listens to stats__by_request: then `row` itself counts.
  */
-ps_row *ps_by_request_row(ps_table *table, ps_row *row, ps_counted *request);
-static inline ps_row *ps_by_request(ps_table *table, ps_row *row, ps_counted *request)
+ps_row *ps_routes_find_row(ps_table *table, ps_row *row, ps_counted *request);
+static inline ps_row *ps_routes_row(ps_table *table, ps_row *row, ps_counted *request)
 {
-    return PS_UNLIKELY(request != NULL) ? ps_by_request_row(table, row, request) : row;
+    return PS_UNLIKELY(request != NULL) ? ps_routes_find_row(table, row, request) : row;
 }
 
 /* Sets the route, at the end of the request at the latest. */
-void ps_by_request_known(ps_counted *request, const char *method, const char *route);
+void ps_routes_known(ps_counted *request, const char *method, const char *route);
 /* Ends the request. */
-void ps_by_request_end(ps_counted *request);
+void ps_routes_end(ps_counted *request);
 /*
  * Frees what is kept from one request to the next, and forgets the routes, because the memory of
  * their names is freed next.
  */
-void ps_by_request_clear(void);
+void ps_routes_clear(void);
 
 #endif

@@ -6,9 +6,9 @@
 #include "base/memory.h"
 
 static ps_table exceptions_by_request, objects_by_request, sampled_by_request;
-ps_table ps_functions, ps_exceptions = {.by_request = &exceptions_by_request},
-                       ps_objects = {.by_request = &objects_by_request},
-                       ps_sampled = {.by_request = &sampled_by_request};
+ps_table ps_function_table, ps_exception_table = {.routes = &exceptions_by_request},
+                            ps_object_table = {.routes = &objects_by_request},
+                            ps_sample_table = {.routes = &sampled_by_request};
 
 static uint64_t hash_key(uintptr_t key0, uintptr_t key1, uintptr_t key2)
 {
@@ -96,16 +96,16 @@ ps_row *ps_table_try_row(ps_table *table, uintptr_t key0, uintptr_t key1, uintpt
 
 void ps_table_clear(ps_table *table)
 {
-    if (table->by_request) ps_table_clear(table->by_request);
+    if (table->routes) ps_table_clear(table->routes);
     for (uint32_t i = 0; i < PS_ROW_CHUNKS && table->chunk[i]; i++)
         ps_memory_give(table->chunk[i], PS_ROWS_PER_CHUNK * sizeof(ps_row));
     ps_memory_give(table->index, table->index_capacity * sizeof(*table->index));
     /* Cleared in place, because a table is too large for the stack of a fiber. */
     uint64_t overflowed = table->overflowed;
     uint32_t cleared = table->cleared + 1;
-    ps_table *by_request = table->by_request;
+    ps_table *routes = table->routes;
     memset(table, 0, sizeof(*table));
     table->overflowed = overflowed;
     table->cleared = cleared;
-    table->by_request = by_request;
+    table->routes = routes;
 }

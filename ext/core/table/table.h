@@ -47,8 +47,8 @@ enum { PS_SAMPLE_TOTAL_SAMPLES, PS_SAMPLE_SELF_SAMPLES, PS_SAMPLE_SELF, PS_SAMPL
  */
 enum { PS_EXCEPTION_RAISED_IN, PS_EXCEPTION_RESCUED_AT, PS_EXCEPTION_ASKED_AT, PS_EXCEPTION_APP_AT };
 /*
- * Index into `at` of a row of ps_sampled that holds a function's self time in one builtin. The site
- * there names the builtin.
+ * Index into `at` of a row of ps_sample_table that holds a function's self time in one builtin. The
+ * site there names the builtin.
  */
 enum { PS_SAMPLE_BUILTIN };
 
@@ -96,11 +96,11 @@ typedef struct ps_table {
      * The same table split by route (routes.h); NULL where it is not split. Cleared with this
      * table.
      */
-    struct ps_table *by_request;
+    struct ps_table *routes;
     uint32_t cleared; /* how often it was cleared */
 } ps_table;
 
-extern ps_table ps_functions, ps_exceptions, ps_objects, ps_sampled;
+extern ps_table ps_function_table, ps_exception_table, ps_object_table, ps_sample_table;
 
 /*
  * Returns the row of this key. A new row is made for an unknown key, with site NULL. When memory is
@@ -112,7 +112,7 @@ ps_row *ps_table_try_row(ps_table *table, uintptr_t key0, uintptr_t key1, uintpt
 /* Returns the row of this key, or NULL. */
 ps_row *ps_table_find(ps_table *table, uintptr_t key0, uintptr_t key1, uintptr_t key2);
 ps_row *ps_table_at(const ps_table *table, uint32_t number);
-/* Forgets all rows and frees their memory. No hook may run, and the caller holds ps_stats_lock. */
+/* Forgets all rows and frees their memory. No hook may run, and the caller holds ps_flush_lock. */
 void ps_table_clear(ps_table *table);
 static inline bool ps_row_is_overflow(const ps_table *table, const ps_row *row)
 {

@@ -12,7 +12,8 @@
 #include "check.h"
 #include "recorder.h"
 
-static ps_table *const tables[] = {&ps_functions, &ps_exceptions, &ps_objects, &ps_sampled};
+static ps_table *const tables[] = {&ps_function_table, &ps_exception_table, &ps_object_table,
+                                   &ps_sample_table};
 
 static ps_row *row_of(ps_table *table, const char *name)
 {
@@ -31,7 +32,7 @@ static void begin_again(void)
 {
     recorder_lower_all();
     for (int i = 0; i < 4; i++) ps_table_clear(tables[i]);
-    ps_stats_flush();
+    ps_flush();
     recorder_forget();
 }
 
@@ -39,13 +40,13 @@ static void begin_again(void)
 static struct recorded flush(void)
 {
     recorder_forget();
-    ps_stats_flush();
+    ps_flush();
     return recorder_last(PS_PROBE_STATS__DONE, NULL);
 }
 
 static void fires_nothing_that_nobody_listens_to(void)
 {
-    CHECK(!ps_stats_wanted());
+    CHECK(!ps_flush_wanted());
     for (int i = 0; i < 4; i++) row_of(tables[i], "f")->count[i == 3 ? PS_SAMPLE_TOTAL_SAMPLES : 0] = 5;
     flush();
     CHECK_EQUAL(recorder_total(), 0);
@@ -66,7 +67,7 @@ static void knows_which_probes_it_serves(void)
         for (size_t i = 0; i < sizeof(served) / sizeof(served[0]); i++)
             is_served |= served[i] == (enum ps_probe)probe;
         recorder_semaphore((enum ps_probe)probe, 1);
-        CHECK(ps_stats_wanted() == is_served);
+        CHECK(ps_flush_wanted() == is_served);
         recorder_lower_all();
     }
 }
@@ -74,7 +75,7 @@ static void knows_which_probes_it_serves(void)
 static void fires_what_a_function_grew_by(void)
 {
     RAISE(FUNCTION__STATS);
-    ps_row *f = row_of(&ps_functions, "f");
+    ps_row *f = row_of(&ps_function_table, "f");
     f->count[PS_FUNCTION_CALLS] = 3;
     f->count[PS_FUNCTION_SELF] = 100;
     f->count[PS_FUNCTION_ELAPSED] = 300;
@@ -113,7 +114,7 @@ static void turns_ticks_into_ns(void)
     RAISE(FUNCTION__STATS);
     RAISE(SAMPLE__STATS);
     ps_clock = (struct ps_clock){.counter = true, .scale = 1u << 31}; /* 2 GHz */
-    ps_row *f = row_of(&ps_functions, "f"), *sampled = row_of(&ps_sampled, "f");
+    ps_row *f = row_of(&ps_function_table, "f"), *sampled = row_of(&ps_sample_table, "f");
     f->count[PS_FUNCTION_CALLS] = 1;
     f->count[PS_FUNCTION_SELF] = 2000;
     f->count[PS_FUNCTION_ELAPSED] = 3000;
@@ -138,14 +139,14 @@ static void is_silent_about_rows_that_did_not_change(void)
         row_of(tables[i], "g")->count[0] = 1;
         row_of(tables[i], "never");
     }
-    row_of(&ps_sampled, "f")->count[PS_SAMPLE_TOTAL_SAMPLES] =
-        row_of(&ps_sampled, "g")->count[PS_SAMPLE_TOTAL_SAMPLES] = 1;
+    row_of(&ps_sample_table, "f")->count[PS_SAMPLE_TOTAL_SAMPLES] =
+        row_of(&ps_sample_table, "g")->count[PS_SAMPLE_TOTAL_SAMPLES] = 1;
     CHECK_EQUAL(flush().arg[3], 8);
     CHECK_EQUAL(recorder_total(), 9);
     CHECK_EQUAL(recorder_count(PS_PROBE_OBJECT__STATS, "never"), 0);
     CHECK_EQUAL(flush().arg[3], 0);
     CHECK_EQUAL(recorder_total(), 1);
-    row_of(&ps_functions, "g")->count[PS_FUNCTION_CALLS]++;
+    row_of(&ps_function_table, "g")->count[PS_FUNCTION_CALLS]++;
     CHECK_EQUAL(flush().arg[3], 1);
     CHECK_EQUAL(recorder_count(PS_PROBE_FUNCTION__STATS, "g"), 1);
     begin_again();
@@ -154,7 +155,7 @@ static void is_silent_about_rows_that_did_not_change(void)
 static void waits_for_the_name_of_a_row(void)
 {
     RAISE(OBJECT__STATS);
-    ps_row *row = ps_table_row(&ps_objects, 1, 2, 3);
+    ps_row *row = ps_table_row(&ps_object_table, 1, 2, 3);
     row->count[PS_OBJECT_COUNT] = 4;
     row->count[PS_OBJECT_BYTES] = 160;
     flush();
@@ -171,16 +172,16 @@ static void counts_as_dropped_what_has_no_name_when_it_is_too_late(void)
     RAISE(OBJECT__STATS);
     RAISE(STATS__DONE);
     flush();
-    ps_row *row = ps_table_row(&ps_objects, 1, 2, 3);
-    CHECK(!ps_stats_wait_for_names()); /* it has counted nothing yet */
+    ps_row *row = ps_table_row(&ps_object_table, 1, 2, 3);
+    CHECK(!ps_flush_waits_for_names()); /* it has counted nothing yet */
     row->count[PS_OBJECT_COUNT] = 4;
     row->count[PS_OBJECT_BYTES] = 160;
-    CHECK(ps_stats_wait_for_names());
+    CHECK(ps_flush_waits_for_names());
     recorder_forget();
-    ps_stats_flush_all();
+    ps_flush_all();
     CHECK_EQUAL(recorder_last(PS_PROBE_OBJECT__STATS, "(overflow)").arg[3], 4);
     CHECK_EQUAL(recorder_last(PS_PROBE_STATS__DONE, NULL).arg[4], 4);
-    CHECK(!ps_stats_wait_for_names());
+    CHECK(!ps_flush_waits_for_names());
     /* They are dropped only once. From now on the row has its name. */
     row->site = place("String", "a.rb", 1);
     row->count[PS_OBJECT_COUNT] = 5;
@@ -192,7 +193,7 @@ static void counts_as_dropped_what_has_no_name_when_it_is_too_late(void)
 static void fires_an_exception_with_all_its_places(void)
 {
     RAISE(EXCEPTION__STATS);
-    ps_row *row = row_of(&ps_exceptions, "KeyError");
+    ps_row *row = row_of(&ps_exception_table, "KeyError");
     row->count[PS_EXCEPTION_RAISED] = 2;
     row->count[PS_EXCEPTION_COST] = 5000;
     row->count[PS_EXCEPTION_DEPTH] = 90;
@@ -235,7 +236,7 @@ static void fires_an_exception_with_all_its_places(void)
 static void fires_samples_in_ns_and_numbers(void)
 {
     RAISE(SAMPLE__STATS);
-    ps_sample_frame stack[] = {{row_of(&ps_sampled, "crc"), 3}, {row_of(&ps_sampled, "main"), 20}};
+    ps_sample_frame stack[] = {{row_of(&ps_sample_table, "crc"), 3}, {row_of(&ps_sample_table, "main"), 20}};
     ps_samples_add(stack, 2, 0, NULL, 10000, 1, NULL);
     ps_samples_add(stack + 1, 1, 0, NULL, 500, 1, NULL);
     flush();
@@ -256,7 +257,8 @@ static void fires_samples_in_ns_and_numbers(void)
 static void fires_the_self_time_in_a_builtin_as_one_more_row(void)
 {
     RAISE(SAMPLE__STATS);
-    ps_sample_frame stack[] = {{row_of(&ps_sampled, "crc32"), 0}, {row_of(&ps_sampled, "main"), 20}};
+    ps_sample_frame stack[] = {{row_of(&ps_sample_table, "crc32"), 0},
+                               {row_of(&ps_sample_table, "main"), 20}};
     ps_samples_add(stack, 2, 1, stack[0].row, 10000, 1, NULL);
     flush();
     CHECK_EQUAL(recorder_count(PS_PROBE_SAMPLE__STATS, "main"), 2);
@@ -276,7 +278,7 @@ static void ends_with_stats_done(void)
 {
     for (int i = 0; i < PS_PROBE_COUNT; i++) recorder_semaphore((enum ps_probe)i, 1);
     for (int i = 0; i < 4; i++) row_of(tables[i], "f")->count[i == 3 ? PS_SAMPLE_TOTAL_SAMPLES : 0] = 5;
-    ps_sample_frame leaf = {row_of(&ps_sampled, "f"), 3};
+    ps_sample_frame leaf = {row_of(&ps_sample_table, "f"), 3};
     ps_samples_add(&leaf, 1, 0, NULL, 1, 1, NULL);
     ps_info_state(PS_PROBE_LINE, PS_STATE_UNSUPPORTED, "not yet");
     struct recorded first = flush();
@@ -295,7 +297,7 @@ static void covers_the_time_since_the_flush_before(void)
 {
     RAISE(STATS__DONE);
     uint64_t before = ps_monotonic_ns(), cpu_before = ps_process_cpu_ns();
-    ps_stats_begin();
+    ps_flush_begin();
     uint64_t began = ps_monotonic_ns(), cpu_began = ps_process_cpu_ns();
     AWAIT(ps_monotonic_ns() - began > 2000000);
     struct recorded first = flush();
@@ -312,8 +314,8 @@ static void covers_the_time_since_the_flush_before(void)
 static void call_all(void)
 {
     uint64_t began = ps_monotonic_ns();
-    for (uint32_t i = 0; i < ps_functions.rows; i++)
-        PS_ADD(ps_table_at(&ps_functions, i)->count[PS_FUNCTION_CALLS], 1);
+    for (uint32_t i = 0; i < ps_function_table.rows; i++)
+        PS_ADD(ps_table_at(&ps_function_table, i)->count[PS_FUNCTION_CALLS], 1);
     AWAIT(ps_monotonic_ns() - began > 2000000);
 }
 
@@ -325,7 +327,7 @@ static void tells_all_rows_as_of_one_moment(void)
     char name[8];
     for (int i = 0; i < ROWS; i++) {
         snprintf(name, sizeof(name), "f%d", i);
-        row_of(&ps_functions, name)->count[PS_FUNCTION_CALLS] = 7;
+        row_of(&ps_function_table, name)->count[PS_FUNCTION_CALLS] = 7;
     }
     uint64_t before = ps_monotonic_ns();
     recorder_meanwhile = call_all;
@@ -357,12 +359,12 @@ static void ends_no_interval_while_hooks_of_a_tracer_are_missing_that_came_meanw
     RAISE(STATS__DONE);
     RAISE(FUNCTION__STATS);
     hooks_are_in = false;
-    PS_ADD(row_of(&ps_functions, "f")->count[PS_FUNCTION_CALLS], 2);
-    CHECK(!ps_stats_flush_covered(false, covered));
+    PS_ADD(row_of(&ps_function_table, "f")->count[PS_FUNCTION_CALLS], 2);
+    CHECK(!ps_flush_covered(false, covered));
     CHECK_EQUAL(recorder_count(PS_PROBE_STATS__DONE, NULL), 0);
     hooks_are_in = true;
-    PS_ADD(row_of(&ps_functions, "f")->count[PS_FUNCTION_CALLS], 3);
-    CHECK(ps_stats_flush_covered(false, covered));
+    PS_ADD(row_of(&ps_function_table, "f")->count[PS_FUNCTION_CALLS], 3);
+    CHECK(ps_flush_covered(false, covered));
     CHECK_EQUAL(recorder_sum(PS_PROBE_FUNCTION__STATS, "f", 3), 5);
     CHECK_EQUAL(recorder_last(PS_PROBE_STATS__DONE, NULL).arg[3], 2);
     CHECK_EQUAL(flush().arg[3], 0);
@@ -374,8 +376,8 @@ static void tells_how_much_was_lost_since_the_flush_before(void)
     RAISE(STATS__DONE);
     uint64_t known = probescope_info.rows_dropped;
     ps_memory_set_limit(1);
-    for (uintptr_t i = 0; i < 10; i++) ps_table_row(&ps_functions, i, 0, 0);
-    for (uintptr_t i = 0; i < 5; i++) ps_table_row(&ps_objects, i, 0, 0);
+    for (uintptr_t i = 0; i < 10; i++) ps_table_row(&ps_function_table, i, 0, 0);
+    for (uintptr_t i = 0; i < 5; i++) ps_table_row(&ps_object_table, i, 0, 0);
     ps_details_suppressed += 3;
     ps_samples_missed += 2;
     ps_samples_taken += 97;
@@ -392,10 +394,10 @@ static void tells_how_much_was_lost_since_the_flush_before(void)
     CHECK_EQUAL(done.more.done.samples_taken, 0);
 
     /* One table is cleared, another one is kept. */
-    ps_table_row(&ps_functions, 0, 0, 0);
-    ps_table_clear(&ps_functions);
+    ps_table_row(&ps_function_table, 0, 0, 0);
+    ps_table_clear(&ps_function_table);
     CHECK_EQUAL(flush().arg[4], 1);
-    ps_table_row(&ps_objects, 0, 0, 0);
+    ps_table_row(&ps_object_table, 0, 0, 0);
     CHECK_EQUAL(flush().arg[4], 1);
     CHECK_EQUAL(flush().arg[4], 0);
     CHECK_EQUAL(probescope_info.rows_dropped, known + 17);
@@ -407,7 +409,7 @@ static void shows_what_does_not_fit_as_one_row(void)
 {
     RAISE(FUNCTION__STATS);
     ps_memory_set_limit(1);
-    for (uintptr_t i = 0; i < 10; i++) ps_table_row(&ps_functions, i, 0, 0)->count[PS_FUNCTION_CALLS]++;
+    for (uintptr_t i = 0; i < 10; i++) ps_table_row(&ps_function_table, i, 0, 0)->count[PS_FUNCTION_CALLS]++;
     ps_memory_set_limit(0);
     flush();
     CHECK_EQUAL(recorder_total(), 1);
@@ -438,22 +440,22 @@ static void tells_why_a_raised_probe_is_refused(void)
 static void leaves_to_the_parent_what_it_had_not_fired(void)
 {
     for (int i = 0; i < PS_PROBE_COUNT; i++) recorder_semaphore((enum ps_probe)i, 1);
-    ps_row *f = row_of(&ps_functions, "f"), *e = row_of(&ps_exceptions, "KeyError");
+    ps_row *f = row_of(&ps_function_table, "f"), *e = row_of(&ps_exception_table, "KeyError");
     f->count[PS_FUNCTION_CALLS] = 3;
     f->count[PS_FUNCTION_MAX] = 1000;
     e->count[PS_EXCEPTION_RAISED] = 1;
     e->count[PS_EXCEPTION_DEPTH_MAX] = 80;
-    row_of(&ps_sampled, "f")->count[PS_SAMPLE_TOTAL_SAMPLES] = 3;
+    row_of(&ps_sample_table, "f")->count[PS_SAMPLE_TOTAL_SAMPLES] = 3;
     ps_memory_set_limit(1);
-    ps_row *overflow = ps_table_row(&ps_objects, 999, 0, 0);
+    ps_row *overflow = ps_table_row(&ps_object_table, 999, 0, 0);
     overflow->count[PS_OBJECT_COUNT] = 8;
     ps_memory_set_limit(0);
-    row_of(&ps_objects, "String")->count[PS_OBJECT_COUNT] = 3;
+    row_of(&ps_object_table, "String")->count[PS_OBJECT_COUNT] = 3;
     ps_details_suppressed += 3;
     ps_samples_missed += 2;
     ps_samples_taken += 97;
 
-    ps_stats_after_fork();
+    ps_flush_after_fork();
     struct recorded done = flush();
     CHECK_EQUAL(recorder_total(), 1);
     CHECK_EQUAL(done.arg[3], 0);
@@ -475,11 +477,11 @@ static void leaves_to_the_parent_what_it_had_not_fired(void)
 
 static void lets_nobody_clear_a_table_in_a_flush(void)
 {
-    CHECK(ps_stats_try_lock());
-    CHECK(!ps_stats_try_lock());
-    ps_stats_unlock();
-    CHECK(ps_stats_try_lock());
-    ps_stats_unlock();
+    CHECK(ps_flush_try_lock());
+    CHECK(!ps_flush_try_lock());
+    ps_flush_unlock();
+    CHECK(ps_flush_try_lock());
+    ps_flush_unlock();
 }
 
 /* ---- The VM counts while the watcher flushes ---- */
@@ -494,7 +496,7 @@ static void *flush_until_done(void *unused)
     bool done;
     do {
         done = PS_READ_ACQUIRE(counted_all);
-        ps_stats_flush();
+        ps_flush();
         sched_yield(); /* without the lock, so that a thread that tries the lock gets it at some time */
     } while (!done);
     return unused;
@@ -504,7 +506,7 @@ static void count_calls(uint64_t *seed)
 {
     for (int i = 0; i < CALLS; i++) {
         uintptr_t number = check_random(seed) % FUNCTIONS;
-        ps_row *row = ps_table_row(&ps_functions, number + 1, 0, 0);
+        ps_row *row = ps_table_row(&ps_function_table, number + 1, 0, 0);
         if (!row->site) {
             char name[32];
             snprintf(name, sizeof(name), "f%d", (int)number);
@@ -513,7 +515,7 @@ static void count_calls(uint64_t *seed)
         PS_ADD(row->count[PS_FUNCTION_CALLS], 1);
         PS_ADD(row->count[PS_FUNCTION_SELF], 10);
         if (10 > PS_READ(row->count[PS_FUNCTION_MAX])) PS_WRITE(row->count[PS_FUNCTION_MAX], 10);
-        ps_sample_frame leaf = {row_of(&ps_sampled, "leaf"), (uint32_t)number};
+        ps_sample_frame leaf = {row_of(&ps_sample_table, "leaf"), (uint32_t)number};
         if (i % 100 == 0) ps_samples_add(&leaf, 1, 0, NULL, 1, 1, NULL);
     }
 }
@@ -521,7 +523,7 @@ static void count_calls(uint64_t *seed)
 static void loses_no_count_to_a_flush_at_the_same_time(void)
 {
     uint64_t seed = 42;
-    row_of(&ps_sampled, "leaf");
+    row_of(&ps_sample_table, "leaf");
     RAISE(FUNCTION__STATS);
     RAISE(SAMPLE__STATS);
     RAISE(SAMPLE__FRAME);
@@ -549,14 +551,14 @@ static void survives_clears_between_its_flushes(void)
     pthread_create(&watcher, NULL, flush_until_done, NULL);
     for (int i = 0; i < CLEARS; i++) {
         count_calls(&seed);
-        while (!ps_stats_try_lock()) sched_yield();
-        ps_table_clear(&ps_functions);
-        ps_stats_unlock();
+        while (!ps_flush_try_lock()) sched_yield();
+        ps_table_clear(&ps_function_table);
+        ps_flush_unlock();
     }
     PS_WRITE_RELEASE(counted_all, true);
     pthread_join(watcher, NULL);
     CHECK(recorder_sum(PS_PROBE_FUNCTION__STATS, NULL, 3) <= (uint64_t)CLEARS * CALLS);
-    CHECK_EQUAL(ps_functions.rows, 0);
+    CHECK_EQUAL(ps_function_table.rows, 0);
     begin_again();
 }
 
@@ -583,5 +585,5 @@ int main(void)
     RUN(lets_nobody_clear_a_table_in_a_flush);
     RUN(loses_no_count_to_a_flush_at_the_same_time);
     RUN(survives_clears_between_its_flushes);
-    return check_report("stats");
+    return check_report("flush");
 }

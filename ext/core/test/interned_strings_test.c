@@ -303,5 +303,5 @@ int main(void)
     RUN(cuts_long_names_and_paths_between_characters);
     RUN(keeps_every_site_where_it_is_while_it_grows);
     RUN(gives_everything_back_and_begins_again);
-    return check_report("sites");
+    return check_report("interned_strings");
 }

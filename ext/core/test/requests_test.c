@@ -289,5 +289,5 @@ int main(void)
     RUN(bounds_and_cleans_what_comes_from_outside);
     RUN(fires_what_is_listened_to_alone_and_is_wanted_for_what_carries_a_trace);
     RUN_FORKING(has_ids_of_its_own_in_a_forked_child);
-    return check_report("request");
+    return check_report("requests");
 }

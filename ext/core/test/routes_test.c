@@ -19,10 +19,10 @@ static ps_row *row_of(ps_table *table, const char *name)
 static void begin_again(void)
 {
     recorder_lower_all();
-    ps_table_clear(&ps_exceptions);
-    ps_table_clear(&ps_objects);
-    ps_table_clear(&ps_sampled);
-    ps_stats_flush();
+    ps_table_clear(&ps_exception_table);
+    ps_table_clear(&ps_object_table);
+    ps_table_clear(&ps_sample_table);
+    ps_flush();
     recorder_forget();
     RAISE(STATS__BY_REQUEST);
     RAISE(EXCEPTION__STATS);
@@ -46,25 +46,25 @@ static uint64_t objects_of(const char *request)
 static void flush(void)
 {
     recorder_forget();
-    ps_stats_flush();
+    ps_flush();
 }
 
 static void gives_to_a_route_what_was_counted_before_it_was_known(void)
 {
     begin_again();
-    ps_row *row = row_of(&ps_objects, "String");
+    ps_row *row = row_of(&ps_object_table, "String");
     ps_counted request = {0};
-    ps_allocations_add(row, 40, &request);
-    ps_allocations_add(row, 40, &request);
-    ps_allocations_add(row, 40, NULL);
+    ps_objects_add(row, 40, &request);
+    ps_objects_add(row, 40, &request);
+    ps_objects_add(row, 40, NULL);
     flush();
     CHECK_EQUAL(objects_of(""), 1);
     /* The route of the others is not known yet. */
     CHECK_EQUAL(recorder_count(PS_PROBE_OBJECT__STATS, NULL), 1);
 
-    ps_by_request_known(&request, "GET", "/orders/:id");
-    ps_allocations_add(row, 40, &request);
-    ps_by_request_end(&request);
+    ps_routes_known(&request, "GET", "/orders/:id");
+    ps_objects_add(row, 40, &request);
+    ps_routes_end(&request);
     flush();
     CHECK_EQUAL(objects_of(""), 0);
     CHECK_EQUAL(objects_of("GET /orders/:id"), 3);
@@ -77,38 +77,38 @@ static void gives_to_a_route_what_was_counted_before_it_was_known(void)
 static void keeps_requests_at_a_time_apart_and_their_rows_for_the_next(void)
 {
     begin_again();
-    ps_row *row = row_of(&ps_objects, "Array");
+    ps_row *row = row_of(&ps_object_table, "Array");
     for (int round = 0; round < 100; round++) {
         ps_counted one = {0}, other = {0};
-        for (int i = 0; i < 3; i++) ps_allocations_add(row, 40, &one);
-        ps_allocations_add(row, 40, &other);
-        ps_by_request_known(&other, "POST", "/b");
-        ps_by_request_known(&one, "GET", "/a");
-        ps_by_request_known(&one, "GET", "/late"); /* it has a route already */
-        ps_by_request_end(&one);
-        ps_by_request_end(&other);
-        ps_by_request_end(&other);
+        for (int i = 0; i < 3; i++) ps_objects_add(row, 40, &one);
+        ps_objects_add(row, 40, &other);
+        ps_routes_known(&other, "POST", "/b");
+        ps_routes_known(&one, "GET", "/a");
+        ps_routes_known(&one, "GET", "/late"); /* it has a route already */
+        ps_routes_end(&one);
+        ps_routes_end(&other);
+        ps_routes_end(&other);
     }
     flush();
     CHECK_EQUAL(objects_of("GET /a"), 300);
     CHECK_EQUAL(objects_of("POST /b"), 100);
     CHECK_EQUAL(objects_of("GET /late"), 0);
     /* Two rows each, for the place and for the rest, of two requests and of two routes. */
-    CHECK_EQUAL(ps_objects.by_request->rows, 8);
+    CHECK_EQUAL(ps_object_table.routes->rows, 8);
 }
 
 static void gives_exceptions_with_their_places_and_the_deepest(void)
 {
     begin_again();
-    ps_row *row = row_of(&ps_exceptions, "Failure");
+    ps_row *row = row_of(&ps_exception_table, "Failure");
     row->at[PS_EXCEPTION_RAISED_IN] = ps_site_intern("Shop#sell", 9, "/app/a.rb", 9, 12);
     ps_counted request = {0};
-    uint64_t *count = ps_by_request(&ps_exceptions, row, &request)->count;
+    uint64_t *count = ps_routes_row(&ps_exception_table, row, &request)->count;
     count[PS_EXCEPTION_RAISED] = 2;
     count[PS_EXCEPTION_DEPTH] = 70;
     count[PS_EXCEPTION_DEPTH_MAX] = 40;
-    ps_by_request_known(&request, "JOB", "Mail");
-    ps_by_request_end(&request);
+    ps_routes_known(&request, "JOB", "Mail");
+    ps_routes_end(&request);
     flush();
     struct recorded event = recorder_last(PS_PROBE_EXCEPTION__STATS, "Failure");
     CHECK_EQUAL(event.arg[3], 2);
@@ -123,14 +123,14 @@ static void gives_exceptions_with_their_places_and_the_deepest(void)
 static void gives_samples_with_recursion_counted_once(void)
 {
     begin_again();
-    ps_row *f = row_of(&ps_sampled, "f"), *g = row_of(&ps_sampled, "g");
+    ps_row *f = row_of(&ps_sample_table, "f"), *g = row_of(&ps_sample_table, "g");
     const ps_sample_frame stack[] = {{g, 1}, {f, 1}, {f, 1}};
     ps_counted request = {0};
     ps_samples_add(stack, 3, 0, NULL, 1000, 1, &request);
     ps_samples_add(stack, 3, 0, NULL, 10, 1, NULL);
-    ps_by_request_known(&request, "GET", "/");
+    ps_routes_known(&request, "GET", "/");
     ps_samples_add(stack, 3, 0, NULL, 1000, 1, &request);
-    ps_by_request_end(&request);
+    ps_routes_end(&request);
     flush();
     CHECK_EQUAL(recorder_count(PS_PROBE_SAMPLE__STATS, NULL), 4);
     /* The rows of routes are fired after those without a request. */
@@ -147,15 +147,15 @@ static void counts_where_it_was_when_nobody_wants_to_know(void)
     begin_again();
     LOWER(STATS__BY_REQUEST);
     ps_counted request = {0};
-    ps_by_request_known(&request, "GET", "/");
+    ps_routes_known(&request, "GET", "/");
     CHECK(!request.label);
-    ps_by_request_end(&request);
+    ps_routes_end(&request);
     /* A tracer attaches in the middle of the request. */
     RAISE(STATS__BY_REQUEST);
-    ps_allocations_add(row_of(&ps_objects, "Hash"), 40, &request);
+    ps_objects_add(row_of(&ps_object_table, "Hash"), 40, &request);
     LOWER(STATS__BY_REQUEST);
-    ps_by_request_known(&request, "GET", "/");
-    ps_by_request_end(&request);
+    ps_routes_known(&request, "GET", "/");
+    ps_routes_end(&request);
     flush();
     CHECK_EQUAL(objects_of("GET /"), 1);
 }
@@ -164,11 +164,11 @@ static void forgets_what_a_cleared_table_had(void)
 {
     begin_again();
     ps_counted request = {0};
-    ps_allocations_add(row_of(&ps_objects, "Set"), 40, &request);
-    ps_samples_add(&(ps_sample_frame){row_of(&ps_sampled, "f"), 1}, 1, 0, NULL, 5, 1, &request);
-    ps_table_clear(&ps_objects);
-    ps_by_request_known(&request, "GET", "/");
-    ps_by_request_end(&request);
+    ps_objects_add(row_of(&ps_object_table, "Set"), 40, &request);
+    ps_samples_add(&(ps_sample_frame){row_of(&ps_sample_table, "f"), 1}, 1, 0, NULL, 5, 1, &request);
+    ps_table_clear(&ps_object_table);
+    ps_routes_known(&request, "GET", "/");
+    ps_routes_end(&request);
     flush();
     CHECK_EQUAL(recorder_count(PS_PROBE_OBJECT__STATS, NULL), 0);
     CHECK_EQUAL(recorder_count(PS_PROBE_SAMPLE__STATS, "f"), 1);
@@ -177,13 +177,13 @@ static void forgets_what_a_cleared_table_had(void)
 static void leaves_the_parents_part_to_the_parent(void)
 {
     begin_again();
-    ps_row *row = row_of(&ps_objects, "Range");
+    ps_row *row = row_of(&ps_object_table, "Range");
     ps_counted request = {0};
-    ps_allocations_add(row, 40, &request);
-    ps_stats_after_fork();
-    ps_allocations_add(row, 40, &request);
-    ps_by_request_known(&request, "GET", "/");
-    ps_by_request_end(&request);
+    ps_objects_add(row, 40, &request);
+    ps_flush_after_fork();
+    ps_objects_add(row, 40, &request);
+    ps_routes_known(&request, "GET", "/");
+    ps_routes_end(&request);
     flush();
     CHECK_EQUAL(objects_of("GET /"), 1);
 }
@@ -192,14 +192,14 @@ static void leaves_the_parents_part_to_the_parent(void)
 static void has_a_bound_for_routes(void)
 {
     begin_again();
-    ps_row *row = row_of(&ps_objects, "String");
+    ps_row *row = row_of(&ps_object_table, "String");
     for (int i = 0; i < 3000; i++) {
         char path[64];
         snprintf(path, sizeof(path), i % 2 ? "/wp-%d" : "/\xff%d", i);
         ps_counted request = {0};
-        ps_allocations_add(row, 40, &request);
-        ps_by_request_known(&request, "GET", path);
-        ps_by_request_end(&request);
+        ps_objects_add(row, 40, &request);
+        ps_routes_known(&request, "GET", path);
+        ps_routes_end(&request);
     }
     flush();
     CHECK_EQUAL(recorder_sum(PS_PROBE_OBJECT__STATS, "String", 3), 3000);
@@ -212,10 +212,10 @@ static void has_a_bound_for_routes(void)
 static void give_all_back(void)
 {
     recorder_lower_all();
-    ps_table_clear(&ps_exceptions);
-    ps_table_clear(&ps_objects);
-    ps_table_clear(&ps_sampled);
-    ps_by_request_clear();
+    ps_table_clear(&ps_exception_table);
+    ps_table_clear(&ps_object_table);
+    ps_table_clear(&ps_sample_table);
+    ps_routes_clear();
     ps_sites_clear();
 }
 
@@ -224,21 +224,21 @@ static void names_a_route_anew_when_names_were_given_back_during_its_request(voi
 {
     begin_again();
     ps_counted request = {0}, unknown = {0};
-    ps_by_request_known(&request, "GET", "/long");
-    ps_allocations_add(row_of(&ps_objects, "Proc"), 40, &request);
-    ps_allocations_add(row_of(&ps_objects, "Proc"), 40, &unknown);
+    ps_routes_known(&request, "GET", "/long");
+    ps_objects_add(row_of(&ps_object_table, "Proc"), 40, &request);
+    ps_objects_add(row_of(&ps_object_table, "Proc"), 40, &unknown);
 
     give_all_back();
 
     begin_again();
-    ps_row *row = row_of(&ps_objects, "Proc");
-    for (int i = 0; i < 5; i++) ps_allocations_add(row, 40, &request);
+    ps_row *row = row_of(&ps_object_table, "Proc");
+    for (int i = 0; i < 5; i++) ps_objects_add(row, 40, &request);
     flush();
     CHECK_EQUAL(objects_of("GET /long"), 0);
-    ps_by_request_known(&request, "GET", "/long");
-    ps_by_request_known(&unknown, "GET", "/unknown");
-    ps_by_request_end(&request);
-    ps_by_request_end(&unknown);
+    ps_routes_known(&request, "GET", "/long");
+    ps_routes_known(&unknown, "GET", "/unknown");
+    ps_routes_end(&request);
+    ps_routes_end(&unknown);
     flush();
     CHECK_EQUAL(objects_of("GET /long"), 5);
     CHECK_EQUAL(recorder_sum(PS_PROBE_OBJECT__STATS, NULL, 3), 5);
@@ -266,9 +266,9 @@ static uint64_t objects_of_class(const char *request, const char *class)
 static void ask(const char *route, ps_row *const *rows, int number, int times)
 {
     ps_counted request = {0};
-    for (int i = 0; i < number * times; i++) ps_allocations_add(rows[i % number], 40, &request);
-    ps_by_request_known(&request, "GET", route);
-    ps_by_request_end(&request);
+    for (int i = 0; i < number * times; i++) ps_objects_add(rows[i % number], 40, &request);
+    ps_routes_known(&request, "GET", route);
+    ps_routes_end(&request);
 }
 
 /*
@@ -279,15 +279,15 @@ static void keeps_the_large_rows_whatever_comes_before_them(void)
 {
     enum { ROUTES = 40, PLACES = 50, LARGE = 30 };
     begin_again();
-    ps_row *rows[PLACES], *large[LARGE], *slow = row_of(&ps_objects, "Slow");
+    ps_row *rows[PLACES], *large[LARGE], *slow = row_of(&ps_object_table, "Slow");
     char name[32];
     for (int i = 0; i < PLACES; i++) {
         snprintf(name, sizeof(name), "Small%d", i);
-        rows[i] = row_of(&ps_objects, name);
+        rows[i] = row_of(&ps_object_table, name);
     }
     for (int i = 0; i < LARGE; i++) {
         snprintf(name, sizeof(name), "Large%d", i);
-        large[i] = row_of(&ps_objects, name);
+        large[i] = row_of(&ps_object_table, name);
     }
     size_t limit = ps_memory_limit();
     ps_memory_set_limit(1u << 20);
@@ -317,7 +317,7 @@ static void keeps_the_large_rows_whatever_comes_before_them(void)
     CHECK(done.arg[4] >= PLACES * 2);
     /* Clearing the table also resets what is known of its room. */
     begin_again();
-    ps_row *again = row_of(&ps_objects, "Small0");
+    ps_row *again = row_of(&ps_object_table, "Small0");
     ask("/small/0", &again, 1, 2);
     flush();
     CHECK_EQUAL(objects_of_class("GET /small/0", "Small0"), 2);
@@ -332,7 +332,7 @@ static void knows_the_route_of_what_a_request_had_no_memory_for(void)
     char name[32];
     for (int i = 0; i < PLACES; i++) {
         snprintf(name, sizeof(name), "Place%d", i);
-        rows[i] = row_of(&ps_objects, name);
+        rows[i] = row_of(&ps_object_table, name);
     }
     ask("/a", rows, 1, 1);
     flush();
@@ -352,8 +352,8 @@ static void fires_large_rows_first(void)
     char name[32];
     for (int i = 0; i < 3000; i++) {
         snprintf(name, sizeof(name), "Class%d", i);
-        ps_row *row = row_of(&ps_objects, name);
-        for (int n = i < 2900 ? 1 : 50; n > 0; n--) ps_allocations_add(row, 40, NULL);
+        ps_row *row = row_of(&ps_object_table, name);
+        for (int n = i < 2900 ? 1 : 50; n > 0; n--) ps_objects_add(row, 40, NULL);
     }
     flush();
     for (size_t i = 0; i < 100; i++) CHECK_EQUAL(recorder_at(i).arg[3], 50);
@@ -363,13 +363,13 @@ static void fires_large_rows_first(void)
 static void counts_where_it_was_when_memory_is_full(void)
 {
     begin_again();
-    ps_row *row = row_of(&ps_objects, "Proc");
+    ps_row *row = row_of(&ps_object_table, "Proc");
     size_t limit = ps_memory_limit();
     ps_memory_set_limit(1);
     ps_counted request = {0};
-    for (int i = 0; i < 10; i++) ps_allocations_add(row, 40, &request);
-    ps_by_request_known(&request, "GET", "/");
-    ps_by_request_end(&request);
+    for (int i = 0; i < 10; i++) ps_objects_add(row, 40, &request);
+    ps_routes_known(&request, "GET", "/");
+    ps_routes_end(&request);
     ps_memory_set_limit(limit);
     flush();
     CHECK_EQUAL(recorder_sum(PS_PROBE_OBJECT__STATS, NULL, 3), 10);
@@ -377,7 +377,7 @@ static void counts_where_it_was_when_memory_is_full(void)
 
 int main(void)
 {
-    ps_stats_flush();
+    ps_flush();
     RUN(gives_to_a_route_what_was_counted_before_it_was_known);
     RUN(keeps_requests_at_a_time_apart_and_their_rows_for_the_next);
     RUN(gives_exceptions_with_their_places_and_the_deepest);
@@ -392,5 +392,5 @@ int main(void)
     RUN(has_a_bound_for_routes);
     RUN(names_a_route_anew_when_names_were_given_back_during_its_request);
     RUN(gives_all_memory_back);
-    return check_report("by_request");
+    return check_report("routes");
 }

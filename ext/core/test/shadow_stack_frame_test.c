@@ -12,7 +12,7 @@ enum { MAIN = 1000, OTHER = 2000 }; /* the owners of the frames of two greenlets
 
 static ps_row *function(uintptr_t key)
 {
-    return ps_table_row(&ps_functions, key, 0, 0);
+    return ps_table_row(&ps_function_table, key, 0, 0);
 }
 
 static void enter_in(ps_stack *stack, ps_row *row, uintptr_t frame, uintptr_t owner, uint64_t now)
@@ -63,7 +63,7 @@ static void end(ps_stack *stack)
     ps_stack_free(stack);
     ps_stack_epoch++;
     ps_suspended_clear(&ps_suspended_calls);
-    ps_table_clear(&ps_functions);
+    ps_table_clear(&ps_function_table);
 }
 
 static void sees_one_call_of_a_generator(void)
@@ -192,5 +192,5 @@ int main(void)
     RUN(keeps_the_calls_of_another_greenlet);
     RUN(closes_what_was_left_without_a_word);
     RUN(forgets_open_calls_when_their_exits_went_unseen);
-    return check_report("stack_frame");
+    return check_report("shadow_stack_frame");
 }

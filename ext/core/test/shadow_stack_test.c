@@ -7,7 +7,7 @@
 
 static ps_row *function(uintptr_t key)
 {
-    return ps_table_row(&ps_functions, key, 0, 0);
+    return ps_table_row(&ps_function_table, key, 0, 0);
 }
 
 static ps_frame *enter(ps_stack *stack, ps_row *row, uint64_t now)
@@ -40,7 +40,7 @@ static void check_counts(const ps_row *row, uint64_t calls, uint64_t self, uint6
 static void begin_again(void)
 {
     ps_stack_epoch++;
-    ps_table_clear(&ps_functions);
+    ps_table_clear(&ps_function_table);
 }
 
 static void times_a_call(void)
@@ -571,5 +571,5 @@ int main(void)
     RUN(passes_an_exception_on_to_the_caller);
     RUN(forgets_an_exception_that_a_return_ended);
     RUN(agrees_with_random_programs);
-    return check_report("stack");
+    return check_report("shadow_stack");
 }

@@ -16,7 +16,7 @@ static const enum ps_probe probes[] = {PS_PROBE_FUNCTION__SLOW1MS, PS_PROBE_FUNC
 static ps_row *function(const char *name)
 {
     const ps_site *site = ps_site_intern(name, strlen(name), "/app/a.rb", 9, 12);
-    ps_row *row = ps_table_row(&ps_functions, (uintptr_t)site, 0, 0);
+    ps_row *row = ps_table_row(&ps_function_table, (uintptr_t)site, 0, 0);
     row->site = site;
     return row;
 }
@@ -53,7 +53,7 @@ static void begin_again(void)
     listen(false, false, false);
     recorder_forget();
     ps_stack_epoch++;
-    ps_table_clear(&ps_functions);
+    ps_table_clear(&ps_function_table);
 }
 
 static void fires_every_threshold_that_a_call_reached(void)
@@ -261,5 +261,5 @@ int main(void)
     RUN(knows_no_suspension_of_an_earlier_attach);
     RUN_FORKING(gives_a_forked_child_other_ids_for_the_same_calls);
     RUN(never_gives_an_id_twice);
-    return check_report("slow");
+    return check_report("slow_calls");
 }

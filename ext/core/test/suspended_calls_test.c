@@ -86,5 +86,5 @@ int main(void)
     RUN(replaces_what_was_known_of_a_frame);
     RUN(agrees_with_an_array);
     RUN(gives_its_memory_back_and_does_without);
-    return check_report("suspended");
+    return check_report("suspended_calls");
 }

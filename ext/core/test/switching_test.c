@@ -8,8 +8,8 @@
 #include "recorder.h"
 
 /*
- * A language with three parts. The first needs two slices, the second can be refused, the third has
- * upkeep to do.
+ * A language with three features. The first needs two slices, the second can be refused, the third
+ * has upkeep to do.
  */
 static struct {
     char order[16];
@@ -18,10 +18,10 @@ static struct {
     const char *reason;
 } language;
 
-static void note(char part, uint32_t wanted)
+static void note(char feature, uint32_t wanted)
 {
     size_t length = strlen(language.order);
-    if (length < sizeof(language.order) - 1) language.order[length] = part;
+    if (length < sizeof(language.order) - 1) language.order[length] = feature;
     language.wanted = wanted;
 }
 
@@ -52,7 +52,7 @@ static void do_upkeep(void)
     language.work--;
 }
 
-static const ps_part table[] = {
+static const ps_feature table[] = {
     {.probes = PS_FUNCTION_PROBES, .hook = hook_functions},
     {.probes = PS_LINE_PROBES, .hook = hook_lines, .refused = refused},
     {.needs_upkeep = needs_upkeep, .do_upkeep = do_upkeep},
@@ -65,7 +65,7 @@ static void request(unsigned what)
     PS_FETCH_OR(requests, what);
 }
 
-static const ps_vm vm = {.request = request, .needs_upkeep = ps_parts_need_upkeep};
+static const ps_vm vm = {.request = request, .needs_upkeep = ps_features_need_upkeep};
 
 static void forget(void)
 {
@@ -75,7 +75,7 @@ static void forget(void)
 /* Does what the VM does for a request, and returns the state of a probe. */
 static enum ps_state state(enum ps_probe probe)
 {
-    if (PS_EXCHANGE(requests, 0) & PS_REQUEST_SWITCH) ps_parts_switch();
+    if (PS_EXCHANGE(requests, 0) & PS_REQUEST_SWITCH) ps_features_switch();
     return ps_info_state_of(probe);
 }
 
@@ -93,7 +93,7 @@ static void switches_hooks_in_order_and_in_slices(void)
     forget();
     language.slices = 2;
     recorder_semaphore(PS_PROBE_FUNCTION__STATS, 1);
-    CHECK_EQUAL(ps_parts_install(&vm), 0);
+    CHECK_EQUAL(ps_features_install(&vm), 0);
     AWAIT(state(PS_PROBE_FUNCTION__STATS) == PS_STATE_ON);
     /* The watcher may have looked once more meanwhile. */
     CHECK(strncmp(language.order, "flfl", 4) == 0);
@@ -156,7 +156,7 @@ static void gives_names_back_when_the_last_listener_leaves(void)
     CHECK(ps_memory_used() > before);
 
     /* A flush reads names. During a flush they stay, and the VM is asked again. */
-    CHECK(ps_stats_try_lock());
+    CHECK(ps_flush_try_lock());
     uint32_t generation = ps_sites_generation;
     recorder_semaphore(PS_PROBE_FUNCTION__STATS, 0);
     AWAIT(ps_watcher_wanted() == 0);
@@ -165,7 +165,7 @@ static void gives_names_back_when_the_last_listener_leaves(void)
         CHECK_EQUAL(state(PS_PROBE_FUNCTION__STATS), PS_STATE_ON);
         CHECK_STRING(site->name, "Cart#total");
     }
-    ps_stats_unlock();
+    ps_flush_unlock();
     AWAIT(state(PS_PROBE_FUNCTION__STATS) == PS_STATE_OFF);
     CHECK_EQUAL(ps_memory_used(), before);
     CHECK(ps_sites_generation != generation);
@@ -174,9 +174,9 @@ static void gives_names_back_when_the_last_listener_leaves(void)
 static void does_upkeep_where_it_is_needed(void)
 {
     language.work = 1;
-    CHECK(ps_parts_need_upkeep());
-    ps_parts_do_upkeep();
-    ps_parts_do_upkeep();
+    CHECK(ps_features_need_upkeep());
+    ps_features_do_upkeep();
+    ps_features_do_upkeep();
     CHECK_EQUAL(language.work, 0);
 }
 
@@ -184,18 +184,18 @@ static void takes_all_hooks_out(void)
 {
     recorder_semaphore(PS_PROBE_LINE, 1);
     AWAIT(state(PS_PROBE_LINE) == PS_STATE_ON);
-    ps_parts_uninstall();
+    ps_features_uninstall();
     ps_watcher_stop();
     forget();
     language.slices = 3;
-    while (!ps_parts_unhook()) {
+    while (!ps_features_unhook()) {
     }
     CHECK_STRING(language.order, "flflfl");
     CHECK_EQUAL(language.wanted, 0);
     CHECK_EQUAL(state(PS_PROBE_LINE), PS_STATE_OFF);
     CHECK_EQUAL(probescope_info.flags & PS_INFO_INSTALLED, 0);
     /* A tracer is still attached, and a late request hooks nothing. */
-    ps_parts_switch();
+    ps_features_switch();
     CHECK_EQUAL(language.wanted, 0);
     recorder_semaphore(PS_PROBE_LINE, 0);
 }
@@ -203,7 +203,7 @@ static void takes_all_hooks_out(void)
 int main(void)
 {
     ps_info_start("none", "0", "0");
-    ps_parts_init(table, sizeof(table) / sizeof(table[0]));
+    ps_features_init(table, sizeof(table) / sizeof(table[0]));
     RUN(names_what_no_part_serves);
     RUN(switches_hooks_in_order_and_in_slices);
     RUN(takes_out_what_was_hooked_for_one_who_left_early);
@@ -212,5 +212,5 @@ int main(void)
     RUN(gives_names_back_when_the_last_listener_leaves);
     RUN(does_upkeep_where_it_is_needed);
     RUN(takes_all_hooks_out);
-    return check_report("parts");
+    return check_report("features");
 }

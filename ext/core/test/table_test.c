@@ -125,5 +125,5 @@ int main(void)
     RUN(leads_what_does_not_fit_to_one_row);
     RUN(works_where_there_is_no_memory_at_all);
     RUN(ends_at_the_most_rows_that_it_can_number);
-    return check_report("rows");
+    return check_report("table");
 }

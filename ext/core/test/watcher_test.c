@@ -81,7 +81,7 @@ static bool wake(void)
 
 static const ps_vm vm = {.request = request, .needs_upkeep = needs_upkeep, .wake = wake};
 
-/* As ps_parts_unhook() does. */
+/* As ps_features_unhook() does. */
 static void take_hooks_out(void)
 {
     ps_watcher_switching();
@@ -95,7 +95,7 @@ static void begin_again(void)
     recorder_lower_all();
     recorder_forget();
     memset(&vm_state, 0, sizeof(vm_state));
-    ps_table_clear(&ps_functions);
+    ps_table_clear(&ps_function_table);
 }
 
 static uint64_t looks(void)
@@ -304,7 +304,7 @@ static void wakes_once_in_a_while_what_does_not_come(void)
 /* Adds to a row of an object whose name the VM has still to find. */
 static ps_row *grow_without_name(void)
 {
-    ps_row *row = ps_table_row(&ps_objects, 1, 2, 3);
+    ps_row *row = ps_table_row(&ps_object_table, 1, 2, 3);
     PS_ADD_LAST(row->count[PS_OBJECT_COUNT], 1);
     return row;
 }
@@ -330,7 +330,7 @@ static void waits_a_little_for_names_before_a_flush(void)
     AWAIT(recorder_count(PS_PROBE_OBJECT__STATS, "(overflow)") >= 1);
     CHECK(PS_READ(vm_state.upkeeps) > asked);
     begin_again();
-    ps_table_clear(&ps_objects);
+    ps_table_clear(&ps_object_table);
 }
 
 static void counts_what_has_no_name_at_the_end(void)
@@ -345,7 +345,7 @@ static void counts_what_has_no_name_at_the_end(void)
     CHECK_EQUAL(recorder_count(PS_PROBE_OBJECT__STATS, "(overflow)"), 1);
     CHECK_EQUAL(recorder_last(PS_PROBE_STATS__DONE, NULL).arg[4], 1);
     begin_again();
-    ps_table_clear(&ps_objects);
+    ps_table_clear(&ps_object_table);
 }
 
 /* A second tracer comes. A flush before its hooks are in would begin its interval. */
@@ -592,7 +592,7 @@ static void has_a_name_and_ends_when_stopped(void)
 static ps_row *function(const char *name)
 {
     const ps_site *site = ps_site_intern(name, strlen(name), "a.rb", 4, 1);
-    ps_row *row = ps_table_row(&ps_functions, (uintptr_t)site, 0, 0);
+    ps_row *row = ps_table_row(&ps_function_table, (uintptr_t)site, 0, 0);
     PS_WRITE_RELEASE(row->site, site);
     return row;
 }
@@ -716,11 +716,11 @@ static void fires_what_the_parent_counted_in_the_parent_alone(void)
     await_first_flush();
     PS_ADD(function("f")->count[PS_FUNCTION_CALLS], 1000);
     /* To the child this looks like the middle of a flush. */
-    while (!ps_stats_try_lock()) {
+    while (!ps_flush_try_lock()) {
     }
     flushed_before_the_fork = recorder_count(PS_PROBE_STATS__DONE, NULL);
     check_in_child(flush_as_a_child);
-    ps_stats_unlock();
+    ps_flush_unlock();
     ps_watcher_stop();
     CHECK_EQUAL(recorder_sum(PS_PROBE_FUNCTION__STATS, "f", 3), 1000);
     begin_again();

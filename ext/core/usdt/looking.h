@@ -105,7 +105,7 @@ void ps_looking_usual(ps_look_kind kind, int ns);
 bool ps_looking_thread_begins(void);
 void ps_looking_thread_ends(void);
 
-/* ns since the process started. Called by the watcher, or with ps_stats_lock. */
+/* ns since the process started. Called by the watcher, or with ps_flush_lock. */
 uint64_t ps_looking_ns(void);
 
 /* What hooks did between two moments, by their kind. */
