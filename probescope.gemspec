@@ -16,14 +16,15 @@ Gem::Specification.new do |spec|
   # A glob and not `git ls-files`: the gem must also build from a tarball and from a container that
   # has no git.
   spec.files = Dir.chdir(__dir__) do
-    Dir["exe/*", "lib/**/*.rb", "ext/{core,probescope}/{*.{c,h,rb},depend}", "providers/*.{bt,yml}",
-        "docs/**/*.{md,svg}", "docs/schema/*.json",
-        "LICENSE", "README.md", "CHANGELOG.md", "SECURITY.md"].select { |path| File.file?(path) }
+    Dir["exe/*", "lib/**/*.rb", "ext/{core/*,libstapsdt}/*.{c,h}", "ext/ruby/{*.{c,h,rb},depend}",
+        "providers/*.{bt,yml}", "docs/**/*.{md,svg}", "docs/schema/*.json",
+        "LICENSE", "README.md", "CHANGELOG.md", "SECURITY.md"]
+      .select { |path| File.file?(path) && !path.start_with?("ext/core/test/") }
   end
   spec.bindir = "exe"
   spec.executables = ["probescope"]
   spec.require_paths = ["lib"]
-  spec.extensions = ["ext/probescope/extconf.rb"]
+  spec.extensions = ["ext/ruby/extconf.rb"]
   spec.post_install_message = "Are there probes for this Ruby, and what is missing if not? " \
                               "`probescope doctor` says."
 

@@ -1,4 +1,4 @@
-"""Builds the extension from ext/python and ext/core. Everything else is in pyproject.toml."""
+"""Builds the extension from ext/python, ext/core and ext/libstapsdt. Everything else is in pyproject.toml."""
 
 import os
 import platform
@@ -31,13 +31,14 @@ NO_COMPILER = "no C compiler works, or Python's headers are missing (on Debian: 
 # PROBESCOPE_STAPSDT_DIR=/opt/libstapsdt pip install .: run-time probes by that libstapsdt.so and
 # not by our own.
 STAPSDT = os.environ.get("PROBESCOPE_STAPSDT_DIR") and os.path.abspath(os.environ["PROBESCOPE_STAPSDT_DIR"])
-CORE = [path for path in glob("ext/core/*.c") if not (STAPSDT and re.search(r"/provider(_\w+)?\.c$", path))]
+SOURCES = glob("ext/python/*.c") + ([] if STAPSDT else glob("ext/libstapsdt/*.c"))
+SOURCES += [path for path in glob("ext/core/*/*.c") if not path.startswith("ext/core/test/")]
 
 native = Extension(
     "probescope._native",
-    sources=sorted(glob("ext/python/*.c") + CORE),
-    depends=sorted(glob("ext/python/*.h") + glob("ext/core/*.h")),
-    include_dirs=([f"{STAPSDT}/include"] if STAPSDT else []) + ["ext/core", "ext/python"],
+    sources=sorted(SOURCES),
+    depends=sorted(glob("ext/python/*.h") + glob("ext/core/*/*.h") + glob("ext/libstapsdt/*.h")),
+    include_dirs=[f"{STAPSDT}/include" if STAPSDT else "ext/libstapsdt", "ext/core", "ext/python"],
     # pthread, rt, dl: parts of libc since GLIBC 2.34; before, libraries of their own, which the
     # process need not have.
     libraries=(["stapsdt"] if STAPSDT else []) + (["pthread", "rt", "dl"] if sys.platform == "linux" else []),

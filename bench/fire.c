@@ -15,7 +15,7 @@
 #include <time.h>
 
 #include "libstapsdt.h"
-#include "probe.h"
+#include "usdt/probe.h"
 
 enum { TURNS = 501, IDLE = 20000, ATTACHED = 200, LIBRARIES = 2 };
 

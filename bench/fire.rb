@@ -74,7 +74,7 @@ class Fire
     Support::LibStapsdt.build
     File.join(Support::LibStapsdt::PREFIX, "fire").tap do |path|
       Support::LibStapsdt.tool("cc", "-std=gnu11", "-O2", "-mno-red-zone", "-Iext/core",
-                               "-o", path, "bench/fire.c", "-ldl")
+                               "-Iext/libstapsdt", "-o", path, "bench/fire.c", "-ldl")
     end
   end
 

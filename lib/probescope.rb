@@ -125,7 +125,7 @@ module Probescope
     # For which Rubies a precompiled gem has the native library, and what to do on another Ruby. A
     # source gem and a checkout contain ext/, and get no such text.
     def others
-      return if File.exist?(File.join(__dir__, "../ext/probescope/extconf.rb"))
+      return if File.exist?(File.join(__dir__, "../ext/ruby/extconf.rb"))
 
       built = Dir.glob("*/probescope.so", base: File.join(__dir__, "probescope"))
                  .map { |path| File.dirname(path) }

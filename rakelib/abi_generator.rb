@@ -9,8 +9,8 @@ class AbiGenerator
   SOURCE = "providers/probescope.yml"
   REFERENCE = "docs/reference/probes.md"
   OUTPUTS = {
-    "ext/core/probes.gen.h" => :c_header,
-    "ext/core/probes.gen.c" => :c_sites,
+    "ext/core/usdt/probes.gen.h" => :c_header,
+    "ext/core/usdt/probe_sites.gen.c" => :c_sites,
     REFERENCE => :reference,
     "lib/probescope/abi.rb" => :ruby_constants,
     "python/probescope/abi.py" => :python_constants
@@ -72,9 +72,9 @@ class AbiGenerator
   def c_sites
     <<~C
       /* Generated from #{SOURCE} by `rake generate`. Do not edit. */
-      #include "probes.gen.h"
+      #include "usdt/probes.gen.h"
 
-      #include "probe.h"
+      #include "usdt/probe.h"
 
       const char *const ps_probe_names[PS_PROBE_COUNT] = {
       #{@probes.map { |probe| "    [#{probe.constant}] = \"#{probe.name}\"," }.join("\n")}

@@ -2,14 +2,14 @@
 
 require_relative "core_build"
 
-# The C tests of ext/core, which need neither Ruby nor a tracer. Each ext/core/test/*_test.c is a
-# program.
+# The C tests of ext/core and ext/libstapsdt, which need neither Ruby nor a tracer. Each *_test.c in
+# their folders `test` is a program.
 namespace :core do
   # The three builds run in parallel: their programs wait more than they compute.
-  desc "Build and run the C tests: plain, under ThreadSanitizer, under ASan and UBSan (TEST=parts: one)"
+  desc "Build and run the C tests: plain, under ThreadSanitizer, under ASan and UBSan (TEST=switching: one)"
   multitask test: %w[core:plain core:sanitized core:threads]
 
-  desc "Build and run the C tests without sanitizers (TEST=parts: one)"
+  desc "Build and run the C tests without sanitizers (TEST=switching: one)"
   task(:plain) { CoreBuild.new("plain").test }
   task :sanitized do
     CoreBuild.new("sanitized", flags: %w[-fsanitize=address,undefined -fno-sanitize-recover=all]).test

@@ -4,7 +4,7 @@ require "fileutils"
 require "open3"
 require "yaml"
 
-# Compiles ext/core alone into tmp/core/NAME, for its C tests.
+# Compiles ext/core and ext/libstapsdt, without a language, into tmp/core/NAME, for their C tests.
 class CoreBuild
   WARNINGS = %w[-std=c11 -D_GNU_SOURCE -O2 -g -Wall -Wextra -Wno-unused-parameter -Werror].freeze
   # Linked into every test, where it stands in for the tracer.
@@ -37,11 +37,11 @@ class CoreBuild
     built.success? && Open3.capture2e(program).last.success?
   end
 
-  # Builds and runs each test program, or only that of TEST: TEST=parts runs parts_test.c. Raises at
-  # the end if a program failed.
+  # Builds and runs each test program, or only that of TEST: TEST=switching runs switching_test.c. Raises
+  # at the end if a program failed.
   def test
-    tests = Dir["ext/core/test/#{ENV.fetch("TEST", "*")}_test.c"].sort
-    raise "there is no ext/core/test/#{ENV.fetch("TEST")}_test.c" if tests.empty?
+    tests = Dir["ext/{core,libstapsdt}/test/#{ENV.fetch("TEST", "*")}_test.c"].sort
+    raise "there is no #{ENV.fetch("TEST")}_test.c in ext/core/test and ext/libstapsdt/test" if tests.empty?
 
     objects
     results = at_a_time(tests) { |source| run(build(source)) }
@@ -86,7 +86,7 @@ class CoreBuild
 
   def compiler = @prefix.empty? ? ENV.fetch("CC", "gcc") : "#{@prefix}gcc"
   def native_x86? = @prefix.empty? && RbConfig::CONFIG["host_cpu"].match?(/x86_64|amd64/)
-  def sources = Dir["ext/core/*.c"].sort
+  def sources = (Dir["ext/{core/*,libstapsdt}/*.c"] - Dir["ext/core/test/*"]).sort
   def found?(tool) = system("command -v #{tool} >/dev/null")
 
   def at_a_time(all)
@@ -130,7 +130,7 @@ class CoreBuild
   end
 
   def compile(*arguments)
-    out, status = Open3.capture2e(compiler, *@flags, "-Iext/core", *arguments)
+    out, status = Open3.capture2e(compiler, *@flags, "-Iext/core", "-Iext/libstapsdt", *arguments)
     raise "#{compiler}: #{out}" unless status.success?
   end
 

@@ -4,17 +4,17 @@
 module Fuzz
   extend Rake::FileUtilsExt
 
-  CORPUS = "ext/core/test/provider_corpus"
+  CORPUS = "ext/libstapsdt/test/provider_corpus"
   DIRECTORY = "tmp/fuzz"
   PROGRAM = "#{DIRECTORY}/provider_fuzz".freeze
-  FLAGS = %w[-std=c11 -D_GNU_SOURCE -DPS_LIBFUZZER -O1 -g -Iext/core -fsanitize=fuzzer,address,undefined
-             -fno-sanitize-recover=all].freeze
+  FLAGS = %w[-std=c11 -D_GNU_SOURCE -DPS_LIBFUZZER -O1 -g -Iext/core -Iext/libstapsdt
+             -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all].freeze
 
   module_function
 
   def build
     mkdir_p ["#{DIRECTORY}/corpus", CORPUS], verbose: false
-    sources = FileList["ext/core/provider*.c", "ext/core/test/provider_fuzz_test.c"]
+    sources = FileList["ext/libstapsdt/*.c", "ext/libstapsdt/test/provider_fuzz_test.c"]
     system(ENV.fetch("CLANG", "clang"), *FLAGS, *ENV.fetch("CFLAGS", "").split, "-o", PROGRAM, *sources,
            err: File::NULL)
   end
@@ -35,7 +35,7 @@ module Fuzz
 end
 
 desc "Fuzz the library for run-time probes under ASan (SECONDS=600; CLANG, CFLAGS), " \
-     "and keep new inputs in ext/core/test/provider_corpus"
+     "and keep new inputs in ext/libstapsdt/test/provider_corpus"
 task :fuzz do
   if Fuzz.build then Fuzz.run(ENV.fetch("SECONDS", "600"))
   else

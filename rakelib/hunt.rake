@@ -39,7 +39,7 @@ module HuntTask
     sh "patch", "--quiet", "--strip=1", "--directory=#{copy}",
        "--input=#{File.expand_path("spec/hunt/fault_1.patch")}", verbose: false
     chdir "#{copy}/build", verbose: false do
-      sh RbConfig.ruby, "../ext/probescope/extconf.rb", verbose: false, out: File::NULL
+      sh RbConfig.ruby, "../ext/ruby/extconf.rb", verbose: false, out: File::NULL
       sh "make", "--silent", "V=0", verbose: false, out: File::NULL
     end
     folder = RbConfig::CONFIG.values_at("ruby_version", "arch").join("-")

@@ -8,7 +8,7 @@ require_relative "generated_comments"
 class InfoGenerator
   SOURCE = "providers/info.yml"
   OUTPUTS = {
-    "ext/core/info.gen.h" => :c_header,
+    "ext/core/usdt/info.gen.h" => :c_header,
     "lib/probescope/tracing/info_layout.rb" => :ruby_layout,
     "python/probescope/command/info_layout.py" => :python_layout
   }.freeze
@@ -56,7 +56,7 @@ class InfoGenerator
       #include <stddef.h>
       #include <stdint.h>
 
-      #include "probes.gen.h"
+      #include "usdt/probes.gen.h"
 
       #define PS_INFO_MAGIC "#{magic}"
 

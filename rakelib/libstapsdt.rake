@@ -2,13 +2,12 @@
 
 require_relative "../lib/probescope/version"
 
-# What ext/core has for run-time probes, as a C library. Programs and wrappers that were made for
-# libstapsdt can load it.
+# ext/libstapsdt as a C library. Programs and wrappers that were made for libstapsdt can load it.
 module Libstapsdt
   extend Rake::FileUtilsExt
 
-  SOURCES = FileList["ext/core/provider*.c"]
-  FLAGS = %w[-std=c11 -D_GNU_SOURCE -O2 -fPIC -fno-lto
+  SOURCES = FileList["ext/libstapsdt/*.c"]
+  FLAGS = %w[-std=c11 -D_GNU_SOURCE -Iext/core -O2 -fPIC -fno-lto
              -Wall -Wextra -Wno-unused-parameter -Wno-comment].freeze
 
   module_function
@@ -21,10 +20,10 @@ module Libstapsdt
     mkdir_p ["#{root}/lib/pkgconfig", "#{root}/include"], verbose: false
     rm_f library, verbose: false # a process may have mapped the old file, which must not change
     sh compiler, *FLAGS, *ENV.fetch("CFLAGS", "").split, "-shared", "-Wl,-soname,libstapsdt.so.0",
-       "-Wl,--version-script=ext/core/libstapsdt.map", "-o", library, *SOURCES,
+       "-Wl,--version-script=ext/libstapsdt/libstapsdt.map", "-o", library, *SOURCES,
        *ENV.fetch("LDFLAGS", "").split, "-pthread", verbose: false
     ln_sf "libstapsdt.so.0", "#{root}/lib/libstapsdt.so", verbose: false
-    cp "ext/core/libstapsdt.h", "#{root}/include", verbose: false
+    cp "ext/libstapsdt/libstapsdt.h", "#{root}/include", verbose: false
     File.write("#{root}/lib/pkgconfig/libstapsdt.pc", pkg_config(prefix))
     library
   end

@@ -2,6 +2,8 @@
 
 require "open3"
 
+require_relative "include_lint"
+
 # Formatting is a tool's job: each task runs one tool. `rake lint:fix` applies what the tools can
 # correct.
 module Lint
@@ -39,6 +41,15 @@ namespace :lint do
     else
       Support::Skips.tell("lint:c: clang-format #{Lint::CLANG_FORMAT} is missing")
     end
+  end
+
+  desc "What the C files include: layers, circles, headers of a VM (rakelib/include_lint.rb)"
+  task :includes do
+    lint = IncludeLint.new("ext")
+    complaints = lint.complaints
+    raise "lint:includes:\n#{complaints.join("\n")}" if complaints.any?
+
+    puts "includes: #{lint.size} files, no offenses"
   end
 
   desc "shellcheck"
@@ -82,4 +93,4 @@ namespace :lint do
 end
 
 desc "All linters"
-task lint: %w[lint:ruby lint:c lint:shell lint:workflows]
+task lint: %w[lint:ruby lint:c lint:includes lint:shell lint:workflows]

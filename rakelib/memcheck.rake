@@ -27,7 +27,7 @@ module Memcheck
     cp_r %w[lib ext bench spec], DIRECTORY, verbose: false
     ln_s File.expand_path("../docs", __dir__), DIRECTORY, verbose: false
     chdir "#{DIRECTORY}/build", verbose: false do
-      sh RbConfig.ruby, "../ext/probescope/extconf.rb", verbose: false, out: File::NULL
+      sh RbConfig.ruby, "../ext/ruby/extconf.rb", verbose: false, out: File::NULL
       # ARCH_FLAG comes last in both the compile and the link command.
       sh "make", "--silent", "V=0", "-j#{Etc.nprocessors}", "ARCH_FLAG=#{RUBY_FLAGS}",
          verbose: false, out: File::NULL

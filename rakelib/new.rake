@@ -223,8 +223,8 @@ module New
                       "    #{name}: {value: 1}, # #{TODO}")
       New.insert_line("tests/test_every_probe.py", /^ +"stats__done": /,
                       %(    "#{name}": {"value": 1},  # #{TODO}))
-      known = File.read("ext/core/parts.h").include?("define #{probes} ")
-      known ? puts("#{probes} is there: add PS_BIT(#{constant}) in ext/core/parts.h") : part
+      known = File.read("ext/core/usdt/probe_groups.h").include?("define #{probes} ")
+      known ? puts("#{probes} is there: add PS_BIT(#{constant}) in ext/core/usdt/probe_groups.h") : feature
     end
 
     private
@@ -234,14 +234,15 @@ module New
     def probes = "PS_#{group.upcase}_PROBES"
     def switch = "ps_#{group}_switch"
 
-    def part
-      New.insert_line("ext/core/parts.h", /^\n(?=.* A function that a part does not need)/,
+    def feature
+      New.insert_line("ext/core/usdt/probe_groups.h", /^\n(?=#endif)/,
                       "#define #{probes} PS_BIT(#{constant})")
-      {"probescope" => ["Ruby", "probescope.c", %r{^/\*\n \* trace_context\.c}],
-       "python" => ["Python", "module.c", %r{^/\* contexts\.c}]}.each do |folder, (language, table, before)|
-        New.create("ext/#{folder}/#{group}.c", hook(language))
+      places = {"ruby" => ["Ruby", "probescope.c", %r{^/\*\n \* trace_context\.c}],
+                "python" => ["Python", "module.c", %r{^/\* current_stack\.c}]}
+      places.each do |folder, (language, table, before)|
+        New.create("ext/#{folder}/#{group}_hooks.c", hook(language))
         New.insert("ext/#{folder}/hooks.h", before,
-                   "/* #{group}.c: #{name} */\nbool #{switch}(uint32_t wanted);\n\n")
+                   "/* #{group}_hooks.c: #{name} */\nbool #{switch}(uint32_t wanted);\n\n")
         New.insert_line("ext/#{folder}/#{table}", /^ +\{\.probes = PS_REQUEST_PROBES\},/,
                         "    {.probes = #{probes}, .hook = #{switch}},")
       end
@@ -254,8 +255,8 @@ module New
          */
         #include "hooks.h"
 
-        #include "looking.h"
-        #include "probe.h"
+        #include "usdt/looking.h"
+        #include "usdt/probe.h"
 
         static bool on;
 

@@ -68,7 +68,7 @@ if ENV["PROBESCOPE_ABI"]
       version = "#{later}/lib/probescope/version.rb"
       File.write(version,
                  File.read(version).sub(/"(\d+)\..*"/) { "\"#{Regexp.last_match(1).to_i + 1}.0.0\"" })
-      [[RbConfig.ruby, "../ext/probescope/extconf.rb"], %w[make -j2 optflags=-O1]].each do |command|
+      [[RbConfig.ruby, "../ext/ruby/extconf.rb"], %w[make -j2 optflags=-O1]].each do |command|
         out, status = Open3.capture2e(*command, chdir: "#{later}/build")
         raise out unless status.success?
       end

@@ -6,7 +6,7 @@ require "open3"
 RSpec.describe "the address of an object that may have been freed" do
   # Returns the C compiler's complaint about a function with this body.
   def complaint(includes, body, flags)
-    source = "#{includes}\n#include \"address.h\"\nvoid f(ps_address address);\n" \
+    source = "#{includes}\n#include \"base/address.h\"\nvoid f(ps_address address);\n" \
              "void f(ps_address address) { #{body} }\n"
     _, error, status = Open3.capture3(RbConfig::CONFIG["CC"], "-x", "c", "-fsyntax-only",
                                       "-I#{Support::ROOT}/ext/core", *flags, "-", stdin_data: source)

@@ -190,7 +190,7 @@ RSpec.describe "The gem", :slow do
 
   # Runs extconf.rb in its folder, as RubyGems does. setup: Ruby code that runs before.
   def extconf(checkout, setup = "", **options)
-    ruby("-rrbconfig", "-e", "#{setup}; load 'extconf.rb'", chdir: "#{checkout}/ext/probescope", **options)
+    ruby("-rrbconfig", "-e", "#{setup}; load 'extconf.rb'", chdir: "#{checkout}/ext/ruby", **options)
   end
 
   let(:no_tools) { { "PATH" => FileUtils.mkdir_p("#{dir}/no-tools").first, "make" => nil } }
@@ -200,7 +200,7 @@ RSpec.describe "The gem", :slow do
     checkout = unpack("#{dir}/checkout")
     expect(extconf(checkout, musl)).to eq("probescope: the C library is musl, and nobody has run probes on " \
                                           "it: installing without probes\n")
-    expect(File.read("#{checkout}/ext/probescope/Makefile")).to include("all install")
+    expect(File.read("#{checkout}/ext/ruby/Makefile")).to include("all install")
   end
 
   # GIVEN a RubyGems that runs make only if there is a Makefile, WHEN there is no make, THEN
@@ -214,7 +214,7 @@ RSpec.describe "The gem", :slow do
     ["", musl].each do |setup|
       expect(extconf(checkout, "#{later}; #{setup}", with: no_tools))
         .to end_with(": installing without probes\n")
-      expect(File).not_to exist("#{checkout}/ext/probescope/Makefile")
+      expect(File).not_to exist("#{checkout}/ext/ruby/Makefile")
     end
     expect(File.read("#{checkout}/lib/probescope/unavailable.txt")).to include("musl")
   end

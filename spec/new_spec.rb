@@ -24,12 +24,13 @@ RSpec.describe "rake new:command and new:probe", :slow do
 
   it "write a command that both hosts have, and a probe of both languages" do
     told = run(RbConfig.ruby, "-S", "rake", "new:command[gcs,gc__done]", "new:probe[thread__start]")
-    expect(told).to include("wrote providers/gcs.bt.erb", "wrote ext/python/thread.c",
+    expect(told).to include("wrote providers/gcs.bt.erb", "wrote ext/python/thread_hooks.c",
                             "1. `bundle exec rake 'new:command[")
     expect(run(RbConfig.ruby, "exe/probescope", "gcs", "--help")).to include("SHARE, COUNT, KIND")
     wheel = "from probescope.command.reports import REPORTS; REPORTS['gcs']"
     run(Support::Python.interpreter, "-c", wheel, env: {"PYTHONPATH" => "python"})
     expect(File.read("#{@copy}/providers/gcs.bt")).to include("$kind = str(arg0, 64);")
-    expect(File.read("#{@copy}/ext/core/probes.gen.h")).to include("void ps_fire_thread__start(uint64_t ")
+    expect(File.read("#{@copy}/ext/core/usdt/probes.gen.h"))
+      .to include("void ps_fire_thread__start(uint64_t ")
   end
 end

@@ -145,9 +145,9 @@ def install_ours(to: Path) -> Path:
     """Does what `rake libstapsdt` does, without Ruby."""
     for name in ("include", "lib"):
         (to / name).mkdir(parents=True)
-    shutil.copy(ROOT / "ext/core/libstapsdt.h", to / "include")
-    sources = sorted((ROOT / "ext/core").glob("provider*.c"))
-    flags = ["-std=c11", "-D_GNU_SOURCE", "-shared", "-fPIC", "-pthread"]
+    shutil.copy(ROOT / "ext/libstapsdt/libstapsdt.h", to / "include")
+    sources = sorted((ROOT / "ext/libstapsdt").glob("*.c"))
+    flags = ["-std=c11", "-D_GNU_SOURCE", "-shared", "-fPIC", "-pthread", f"-I{ROOT}/ext/core"]
     subprocess.run(["cc", *flags, "-o", to / "lib/libstapsdt.so", *sources], check=True)
     return to
 

@@ -18,7 +18,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "address.h"
+#include "base/address.h"
 
 #define PS_HAVE_MONITORING (PY_VERSION_HEX >= 0x030C0000)
 /*

@@ -4,10 +4,10 @@
 
 #include <string.h>
 
-#include "copy.h"
-#include "hash.h"
+#include "base/copy.h"
+#include "base/hash.h"
+#include "base/memory.h"
 #include "hooks.h"
-#include "memory.h"
 
 /*
  * Open addressing. Half of the places stay empty: when the others are in use, all copies are

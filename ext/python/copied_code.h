@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "rows.h"
+#include "table/table.h"
 
 typedef struct ps_copied_code {
     uintptr_t address;

@@ -1,6 +1,6 @@
 #include "eval_breaker.h"
 
-#include "atomic.h"
+#include "base/atomic.h"
 
 #if PS_NEEDS_POKE
 

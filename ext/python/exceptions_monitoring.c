@@ -1,4 +1,4 @@
-#include "exceptions.h"
+#include "exceptions_hooks.h"
 
 #if PS_HAVE_MONITORING
 
@@ -6,10 +6,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "atomic.h"
-#include "clock.h"
-#include "info.h"
-#include "probe.h"
+#include "base/atomic.h"
+#include "base/clock.h"
+#include "usdt/info.h"
+#include "usdt/probe.h"
 
 /*
  * On 3.12 and later EXCEPTION_HANDLED reports an exception when its traceback is complete, and

@@ -1,13 +1,13 @@
-#include "exceptions.h"
+#include "exceptions_hooks.h"
 
 #if !PS_HAVE_MONITORING
 
 #include <string.h>
 
-#include "atomic.h"
-#include "info.h"
-#include "probe.h"
-#include "stats.h"
+#include "base/atomic.h"
+#include "table/flush.h"
+#include "usdt/info.h"
+#include "usdt/probe.h"
 
 /*
  * Before 3.12 no event reports exceptions without slowing down every line. So exceptions are

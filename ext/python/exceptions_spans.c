@@ -1,10 +1,10 @@
-#include "exceptions.h"
+#include "exceptions_hooks.h"
 
 #if !PS_HAVE_MONITORING
 
 #include <string.h>
 
-#include "clock.h"
+#include "base/clock.h"
 
 /*
  * Before 3.12 an exception is reported when it dies (exceptions_slots.c). By then another span may

@@ -1,11 +1,11 @@
-#include "exceptions.h"
+#include "exceptions_hooks.h"
 
 #if !PS_HAVE_MONITORING
 
-#include "atomic.h"
-#include "clock.h"
-#include "info.h"
-#include "probe.h"
+#include "base/atomic.h"
+#include "base/clock.h"
+#include "usdt/info.h"
+#include "usdt/probe.h"
 
 /*
  * exception__raise and exception__rescue before 3.12, for users who accept that all code slows down

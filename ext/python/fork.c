@@ -1,6 +1,6 @@
 /*
- * Forks. The watcher's own handler starts it again in the child (ext/core/watcher.h). CPython needs
- * two more things:
+ * Forks. The watcher's own handler starts it again in the child (ext/core/agent/watcher.h). CPython
+ * needs two more things:
  *
  * - os.fork() initialises the GIL and the list of threads anew only after the C library's handlers
  *   ran. Until then no thread may ask for the GIL: it would wait for a GIL that is thrown away.
@@ -18,8 +18,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "atomic.h"
-#include "clock.h"
+#include "base/atomic.h"
+#include "base/clock.h"
 
 /*
  * The kernel counts a thread that has ended until it has buried the thread. For so long after the
@@ -104,7 +104,7 @@ static int resume(void *unused)
     if (!at_last && !has_returned() && Py_AddPendingCall(resume, NULL) == 0) return 0;
     forks.paused = false;
     /* Another thread may be in the middle of uninstall(). */
-    if (ps_parts_installed()) ps_threads_resume();
+    if (ps_features_installed()) ps_threads_resume();
     return 0;
 }
 

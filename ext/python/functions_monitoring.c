@@ -4,9 +4,9 @@
 
 #include <stdio.h>
 
-#include "atomic.h"
-#include "clock.h"
-#include "info.h"
+#include "base/atomic.h"
+#include "base/clock.h"
+#include "usdt/info.h"
 
 /*
  * Calls by sys.monitoring, on 3.12 and later. Entries (start, resume, throw) and exits (return,

@@ -2,7 +2,7 @@
 
 #if PS_HAVE_PROFILE_HOOK
 
-#include "clock.h"
+#include "base/clock.h"
 
 /*
  * Calls by the profile hook, on 3.11 and where sys.monitoring has no room: an entry for each start

@@ -5,10 +5,10 @@
 #include <link.h>
 #include <sys/prctl.h>
 
-#include "atomic.h"
-#include "clock.h"
+#include "agent/watcher.h"
+#include "base/atomic.h"
+#include "base/clock.h"
 #include "eval_breaker.h"
-#include "watcher.h"
 
 /*
  * The search for the GIL's state ends after so many bytes. The state is in the first 100 KB of the

@@ -7,8 +7,8 @@
  */
 #include "hooks.h"
 
-#include "atomic.h"
-#include "clock.h"
+#include "base/atomic.h"
+#include "base/clock.h"
 
 /* From one look for the module to the next. */
 enum { LOOK_NS = 1000000000 };
@@ -44,7 +44,8 @@ static PyObject *on_switch(PyObject *previous, PyObject *args)
     if (greenlets.on && pair && PyTuple_Check(pair) && PyTuple_GET_SIZE(pair) == 2) {
         ps_turn turn;
         ps_turn_begin(&turn);
-        ps_contexts_switched(PS_ADDRESS(PyTuple_GET_ITEM(pair, 0)), PS_ADDRESS(PyTuple_GET_ITEM(pair, 1)));
+        ps_current_stack_switched(PS_ADDRESS(PyTuple_GET_ITEM(pair, 0)),
+                                  PS_ADDRESS(PyTuple_GET_ITEM(pair, 1)));
         ps_turn_end(&turn);
     } else if (!greenlets.on && is_in()) {
         Py_XDECREF(put_in(previous));
@@ -95,13 +96,13 @@ void ps_greenlets_upkeep(void)
     PS_WRITE(greenlets.looked_ns, ps_monotonic_ns());
     if (greenlets.settrace) return; /* found since somebody asked whether this is needed */
     find_functions();
-    if (greenlets.settrace) ps_contexts_begin();
+    if (greenlets.settrace) ps_current_stack_begin();
 }
 
 void ps_greenlets_switch(bool on)
 {
     PS_WRITE(greenlets.on, on);
-    if (!on) ps_contexts_end();
-    else if (greenlets.settrace) ps_contexts_begin();
+    if (!on) ps_current_stack_end();
+    else if (greenlets.settrace) ps_current_stack_begin();
     else ps_greenlets_upkeep();
 }

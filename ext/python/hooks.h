@@ -14,22 +14,22 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "by_request.h"
-#include "looking.h"
-#include "parts.h"
-#include "probe.h"
-#include "rows.h"
-#include "sites.h"
-#include "stack.h"
-#include "thread_id.h"
-#include "traceparent.h"
+#include "agent/switching.h"
+#include "base/thread_id.h"
+#include "calls/shadow_stack.h"
+#include "context/traceparent.h"
+#include "table/interned_strings.h"
+#include "table/routes.h"
+#include "table/table.h"
+#include "usdt/looking.h"
+#include "usdt/probe.h"
 
 /*
- * Turns (turns.c). With a GIL, the GIL protects what hooks share, and a turn does nothing. Without
- * a GIL the hooks and the worker take turns instead. A turn is given up and taken again where the
- * GIL would be: where the interpreter waits for something. So after a call of the interpreter, what
- * a hook has looked at may have changed. Rows stay where they are: no thread clears a table while
- * another thread's turn has begun and not ended.
+ * Turns (free_threading.c). With a GIL, the GIL protects what hooks share, and a turn does nothing.
+ * Without a GIL the hooks and the worker take turns instead. A turn is given up and taken again
+ * where the GIL would be: where the interpreter waits for something. So after a call of the
+ * interpreter, what a hook has looked at may have changed. Rows stay where they are: no thread
+ * clears a table while another thread's turn has begun and not ended.
  */
 typedef struct {
     ps_section section;
@@ -45,20 +45,20 @@ void ps_turn_end(ps_turn *turn);
 void ps_turns_after_fork(void);
 #endif
 /*
- * Called before a table is cleared: ps_stats_try_lock(), if no hook is under way. False: try again
+ * Called before a table is cleared: ps_flush_try_lock(), if no hook is under way. False: try again
  * later.
  */
 bool ps_tables_try_lock(void);
 
-/* functions.c: function__entry, function__return, function__slow*, function__stats */
+/* functions_hooks.c: function__entry, function__return, function__slow*, function__stats */
 void ps_functions_init(void);
 bool ps_functions_switch(uint32_t wanted);
 /* Called when the coverage changed: takes all hooks out and begins again. */
 void ps_functions_restart(void);
 
 /*
- * What functions.c does at an entry and at an exit, whichever hook reports them. Both return false
- * for a function that is not covered.
+ * What functions_hooks.c does at an entry and at an exit, whichever hook reports them. Both return
+ * false for a function that is not covered.
  */
 bool ps_functions_enter(PyCodeObject *code, ps_address frame, bool resumed);
 bool ps_functions_leave(PyCodeObject *code, ps_address frame, int outcome, uint64_t now);
@@ -81,7 +81,7 @@ const ps_site *ps_functions_site(PyCodeObject *code);
 /* The flags of code that can be suspended. */
 enum { PS_RESUMABLE = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR };
 
-/* latency.c: latency:* */
+/* latency_hooks.c: latency:* */
 void ps_latency_init(void);
 bool ps_latency_switch(uint32_t wanted);
 /* Does anybody listen to a latency probe? */
@@ -94,10 +94,10 @@ PyObject *ps_latency_trace(PyObject *module, PyObject *arguments);
 PyObject *ps_latency_untrace(PyObject *module, PyObject *code);
 PyObject *ps_latency_probes(PyObject *module, PyObject *unused);
 
-/* lines.c: line */
+/* lines_hooks.c: line */
 bool ps_lines_switch(uint32_t wanted);
 
-/* thread_hooks.c: the profile and the trace hook, which each thread has for itself. */
+/* per_thread_hooks.c: the profile and the trace hook, which each thread has for itself. */
 #if PS_HAVE_PROFILE_HOOK
 enum ps_hook { PS_HOOK_PROFILE, PS_HOOK_TRACE, PS_HOOKS };
 /* False: an audit hook of the application refused it. */
@@ -138,7 +138,7 @@ static inline bool ps_thread_hooks_need_upkeep(void)
 static inline void ps_thread_hooks_upkeep(void) {}
 #endif
 
-/* exceptions.c: exception__raise, __detail, __rescue, __stats */
+/* exceptions_hooks.c: exception__raise, __detail, __rescue, __stats */
 bool ps_exceptions_switch(uint32_t wanted);
 /* Is there work for the worker, with the GIL? ps_exceptions_upkeep() does it. */
 bool ps_exceptions_needs_upkeep(void);
@@ -159,7 +159,7 @@ void ps_exceptions_charge(const uintptr_t key[3], const ps_site *asked, uint64_t
 /* module.c: did the user accept costly probes (PROBESCOPE_FORCE=1, install(force=True))? */
 bool ps_forced(void);
 
-/* sampling.c: sample, sample__stats, sample__frame */
+/* samples_hooks.c: sample, sample__stats, sample__frame */
 bool ps_sampling_switch(uint32_t wanted);
 const char *ps_sampling_refused(void);
 /* The function for ps_vm.sample. */
@@ -170,14 +170,14 @@ bool ps_sampling_ask(void);
 void ps_sampling_take(void);
 void ps_sampling_after_fork(void);
 
-/* objects.c: object__alloc, object__stats */
+/* objects_hooks.c: object__alloc, object__stats */
 bool ps_objects_switch(uint32_t wanted);
 const char *ps_objects_refused(void);
 /* Is it time to see whether our hooks are still in? The first is called without the GIL. */
 bool ps_objects_needs_upkeep(void);
 void ps_objects_upkeep(void);
 
-/* collections.c: gc__start, gc__done */
+/* collections_hooks.c: gc__start, gc__done */
 void ps_collections_init(void);
 bool ps_collections_switch(uint32_t wanted);
 const char *ps_collections_refused(void); /* NULL: not refused */
@@ -193,15 +193,17 @@ bool ps_collections_in(uintptr_t frame);
 bool ps_collections_needs_upkeep(void);
 void ps_collections_upkeep(void);
 
-/* contexts.c: the shadow stack of this thread or greenlet; NULL without memory. */
-ps_stack *ps_contexts_current(void);
+/* current_stack.c: the shadow stack of this thread or greenlet; NULL without memory. */
+ps_stack *ps_current_stack(void);
 /* Called when this thread has switched to another greenlet. */
-void ps_contexts_switched(ps_address left, ps_address entered);
-/* From its next call on each thread follows its greenlets; after ps_contexts_end() none does. */
-void ps_contexts_begin(void);
-void ps_contexts_end(void);
+void ps_current_stack_switched(ps_address left, ps_address entered);
+/*
+ * From its next call on each thread follows its greenlets; after ps_current_stack_end() none does.
+ */
+void ps_current_stack_begin(void);
+void ps_current_stack_end(void);
 /* Called when exits of this thread's calls went unseen: forgets its open calls. */
-void ps_contexts_forget(PyThreadState *thread);
+void ps_current_stack_forget(PyThreadState *thread);
 
 /* greenlets.c: switches of greenlets. Follows those of this thread, if somebody listens. */
 void ps_greenlets_follow(void);
@@ -234,14 +236,14 @@ void ps_trace_context(char *to, uint32_t probes);
 bool ps_trace_context_is_kept(void);
 
 /*
- * requests.c: request__start, request__done. ps_requests_current() returns a new reference to the
- * current request, or NULL. ps_requests_of() returns the C struct of a request.
+ * requests_binding.c: request__start, request__done. ps_requests_current() returns a new reference
+ * to the current request, or NULL. ps_requests_of() returns the C struct of a request.
  */
 int ps_requests_init(PyObject *module);
 PyObject *ps_requests_current(void);
 struct ps_request *ps_requests_of(PyObject *request);
 /*
- * For ps_by_request(): the counters of the current request; NULL also while nobody listens to
+ * For ps_routes_row(): the counters of the current request; NULL also while nobody listens to
  * stats__by_request. The first is for another thread, which must stand still meanwhile.
  */
 ps_counted *ps_requests_counted_of(PyThreadState *thread);
@@ -255,11 +257,11 @@ static inline ps_counted *ps_requests_counted(void)
 void ps_requests_prepare(void);
 /*
  * The number of the current request in the context whose values are in this tree
- * (copied_context.h); 0: there is none.
+ * (copied_contextvar.h); 0: there is none.
  */
 uint64_t ps_requests_read(uintptr_t tree);
 /*
- * For ps_by_request(), with the GIL: the counters of the request with this number, which may have
+ * For ps_routes_row(), with the GIL: the counters of the request with this number, which may have
  * ended a moment ago.
  */
 ps_counted *ps_requests_counted_numbered(uint64_t number);
@@ -277,7 +279,7 @@ PyObject *ps_tell_of_requests(PyObject *module, PyObject *unused);
 PyObject *ps_enter_request(PyObject *module, PyObject *request);
 
 /*
- * thread_context.c: publishes trace contexts and the process's resource for profilers outside.
+ * context_publishing.c: publishes trace contexts and the process's resource for profilers outside.
  * Methods of the module.
  */
 PyObject *ps_publish_thread_context(PyObject *module, PyObject *unused);

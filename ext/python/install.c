@@ -16,10 +16,10 @@
 
 #include <pthread.h>
 
+#include "base/memory.h"
+#include "usdt/info.h"
 #include "eval_breaker.h"
 #include "gil_wait.h"
-#include "info.h"
-#include "memory.h"
 
 enum wish { NOTHING, INSTALL, UNINSTALL };
 
@@ -35,7 +35,7 @@ static struct {
 
 static const ps_vm vm = {
     .request = ps_worker_request,
-    .needs_upkeep = ps_parts_need_upkeep,
+    .needs_upkeep = ps_features_need_upkeep,
     .try_lock_tables = ps_tables_try_lock,
     .sample = ps_sampling_tick,
     .leaves_out_late_ticks = true,
@@ -49,12 +49,12 @@ static int start(void)
     ps_turn turn;
     ps_turn_begin(&turn);
     int error = 0;
-    if (!ps_parts_installed()) {
+    if (!ps_features_installed()) {
         change.half_done = true;
         ps_memory_set_limit(change.memory_limit);
         ps_gil_wait_init();
         ps_requests_prepare();
-        error = ps_parts_install(&vm);
+        error = ps_features_install(&vm);
         change.half_done = false;
     }
     ps_turn_end(&turn);
@@ -63,11 +63,11 @@ static int start(void)
 
 static void stop(void)
 {
-    if (!ps_parts_installed()) return;
+    if (!ps_features_installed()) return;
     ps_turn turn;
     ps_turn_begin(&turn);
     change.half_done = true;
-    ps_parts_uninstall();
+    ps_features_uninstall();
     ps_exceptions_end();
     /*
      * Both threads may be waiting for the GIL. Without a GIL, another thread may be in a hook and
@@ -77,7 +77,7 @@ static void stop(void)
     ps_watcher_stop();
     ps_worker_stop();
     PyEval_RestoreThread(state);
-    while (!ps_parts_unhook()) PyEval_RestoreThread(PyEval_SaveThread());
+    while (!ps_features_unhook()) PyEval_RestoreThread(PyEval_SaveThread());
     change.half_done = false;
     ps_turn_end(&turn);
 }
@@ -150,7 +150,7 @@ static void after_fork_in_child(void)
     if (!change.half_done) return;
     change.half_done = false;
     ps_info_after_fork(); /* the missing thread may have been writing */
-    ps_parts_install(&vm);
+    ps_features_install(&vm);
 }
 
 int ps_install(size_t memory_limit)
@@ -170,9 +170,9 @@ int ps_install(size_t memory_limit)
 
 bool ps_uninstall(void)
 {
-    bool was_installed = ps_parts_installed();
+    bool was_installed = ps_features_installed();
     if (!begin_change(UNINSTALL)) return was_installed;
-    was_installed = ps_parts_installed();
+    was_installed = ps_features_installed();
     stop();
     end_change();
     return was_installed;
@@ -180,10 +180,10 @@ bool ps_uninstall(void)
 
 void ps_uninstall_at_end(void)
 {
-    if (!ps_parts_installed()) return;
-    ps_parts_uninstall();
+    if (!ps_features_installed()) return;
+    ps_features_uninstall();
     ps_exceptions_end();
     ps_watcher_stop();
     ps_gil_wait_abandon();
-    ps_parts_unhook();
+    ps_features_unhook();
 }

@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
-#include "coverage.h"
-#include "info.h"
-#include "memory.h"
+#include "base/clock.h"
+#include "base/memory.h"
+#include "features/coverage.h"
+#include "usdt/info.h"
 
 static bool forced;
 
@@ -20,7 +20,7 @@ bool ps_forced(void)
 }
 
 /* In the order in which hooks are switched. */
-static const ps_part parts[] = {
+static const ps_feature features[] = {
     {.probes = PS_EXCEPTION_PROBES,
      .hook = ps_exceptions_switch,
      .needs_upkeep = ps_exceptions_needs_upkeep,
@@ -157,7 +157,7 @@ static PyObject *native_status(PyObject *self, PyObject *unused)
         done = set(probes, ps_probe_names[i],
                    Py_BuildValue("(sz)", ps_state_names[ps_info_state_of(i)], *reason ? reason : NULL));
     }
-    done = done && set(status, "installed", PyBool_FromLong(ps_parts_installed())) &&
+    done = done && set(status, "installed", PyBool_FromLong(ps_features_installed())) &&
            set(status, "clock", PyUnicode_FromString(ps_clock.counter ? "cycles" : "vdso")) &&
            set(status, "memory_used", PyLong_FromSize_t(ps_memory_used())) &&
            set(status, "memory_limit", PyLong_FromSize_t(ps_memory_limit())) &&
@@ -234,7 +234,7 @@ static int execute(PyObject *module)
     snprintf(version, sizeof(version), "%s", Py_GetVersion());
     version[strcspn(version, " ")] = '\0';
     ps_info_start("python", version, PROBESCOPE_VERSION);
-    ps_parts_init(parts, sizeof(parts) / sizeof(parts[0]));
+    ps_features_init(features, sizeof(features) / sizeof(features[0]));
     ps_info_state(PS_PROBE_GVL__WAIT, PS_STATE_UNSUPPORTED,
                   "CPython tells nobody which threads wait for the GIL");
     if (ps_fork_init() < 0 || !prepare_end()) return -1;

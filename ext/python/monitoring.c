@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "atomic.h"
+#include "base/atomic.h"
 
 /*
  * sys.monitoring has six tool ids: 0 is for debuggers, 1 for coverage, 2 for profilers, 5 for
@@ -229,7 +229,7 @@ void ps_monitoring_listen_to(PyCodeObject *code, bool on)
     if (monitoring.id < 0) return;
     int events = on ? event_of("PY_START") | event_of("PY_RETURN") : 0;
     call("set_local_events", "(iOi)", monitoring.id, code, events);
-    if (on) ps_monitoring_restart(); /* what functions.c disabled in it */
+    if (on) ps_monitoring_restart(); /* what functions_hooks.c disabled in it */
 }
 
 void ps_monitoring_restart(void)

@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-#include "copy.h"
-#include "coverage.h"
+#include "base/copy.h"
+#include "features/coverage.h"
 
 /*
  * Nothing here makes a Python object or runs bytecode. Hooks make names where neither is allowed:

@@ -1,7 +1,7 @@
 #include "hooks.h"
 
-#include "atomic.h"
-#include "memory.h"
+#include "base/atomic.h"
+#include "base/memory.h"
 
 /*
  * A code object of which something is known has a mark. When a marked code object is freed, CPython

@@ -4,13 +4,13 @@
  * fire() runs on any thread. Its arguments are examined without running bytecode. The callable,
  * which is the application's, is called only while a tracer listens.
  */
-#include "provider_any.h"
+#include "usdt/provider_any.h"
 
 #include "hooks.h"
 
 #include <string.h>
 
-#include "atomic.h"
+#include "base/atomic.h"
 
 typedef struct {
     PyObject_HEAD SDTProvider_t *sdt;

@@ -10,21 +10,21 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "atomic.h"
-#include "clock.h"
-#include "copied_context.h"
-#include "copy.h"
-#include "cpu_timer.h"
+#include "agent/watcher.h"
+#include "base/atomic.h"
+#include "base/clock.h"
+#include "base/copy.h"
+#include "base/cpu_timer.h"
+#include "base/last_ran.h"
+#include "base/memory.h"
+#include "base/task_file.h"
+#include "base/thread_id.h"
+#include "table/flush.h"
+#include "usdt/info.h"
+#include "usdt/probe.h"
+#include "copied_contextvar.h"
 #include "gil_wait.h"
 #include "hooks.h"
-#include "info.h"
-#include "last_ran.h"
-#include "memory.h"
-#include "probe.h"
-#include "stats.h"
-#include "task_file.h"
-#include "thread_id.h"
-#include "watcher.h"
 
 enum {
     QUEUE = 32,  /* stacks */
@@ -368,7 +368,7 @@ static void mend_torn(void)
 /* The number of the thread's request; 0: none. */
 static uint64_t request_of(const struct thread *thread)
 {
-    return ps_requests_read(ps_copied_context_tree(thread->state));
+    return ps_requests_read(ps_copied_contextvar_tree(thread->state));
 }
 
 /*

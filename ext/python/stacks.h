@@ -17,8 +17,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "features/samples.h"
 #include "copied_code.h"
-#include "samples.h"
 
 typedef struct ps_read_stack {
     uint64_t state_id;  /* of the PyThreadState */

@@ -21,7 +21,7 @@
 
 #include <string.h>
 
-#include "request.h"
+#include "features/requests.h"
 
 enum reading { NO_SPAN, A_SPAN, UNKNOWN };
 /* The fields of a SpanContext. */

@@ -15,12 +15,12 @@
 
 #include <string.h>
 
-#include "atomic.h"
-#include "clock.h"
-#include "coverage.h"
-#include "exceptions.h"
-#include "probe.h"
-#include "stopwatch.h"
+#include "base/atomic.h"
+#include "base/clock.h"
+#include "base/stopwatch.h"
+#include "features/coverage.h"
+#include "usdt/probe.h"
+#include "exceptions_hooks.h"
 
 enum { LOOK_AT = 128, REMEMBERED = 32, OPEN = 16 };
 /* A step of a generator that takes longer may have waited for something. */

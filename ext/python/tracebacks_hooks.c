@@ -12,9 +12,9 @@
 
 #include <stdio.h>
 
-#include "atomic.h"
-#include "clock.h"
-#include "info.h"
+#include "base/atomic.h"
+#include "base/clock.h"
+#include "usdt/info.h"
 
 enum { HOOKED = 128 };
 #define LOOK_NS 1000000000u

@@ -12,7 +12,7 @@
 
 #include <pthread.h>
 
-#include "clock.h"
+#include "base/clock.h"
 #include "gil_wait.h"
 #include "stacks.h"
 
@@ -33,9 +33,9 @@ static void do_jobs(unsigned what)
 {
     ps_turn turn;
     ps_turn_begin(&turn);
-    if (what & PS_REQUEST_SWITCH) ps_parts_switch();
+    if (what & PS_REQUEST_SWITCH) ps_features_switch();
     if (what & PS_REQUEST_SAMPLE) ps_sampling_take();
-    if (what & PS_REQUEST_UPKEEP) ps_parts_do_upkeep();
+    if (what & PS_REQUEST_UPKEEP) ps_features_do_upkeep();
     ps_turn_end(&turn);
 }
 

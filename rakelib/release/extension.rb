@@ -107,7 +107,7 @@ module Release
       place = File.join(folder, "ruby-#{version}")
       FileUtils.mkdir_p(place)
       File.write("#{place}/rbconfig.rb", configuration)
-      script = "#{@source}/ext/probescope/extconf.rb"
+      script = "#{@source}/ext/ruby/extconf.rb"
       log = @toolchain.run(RbConfig.ruby, "--disable=gems", "-I#{place}", "-rrbconfig", script, chdir: place)
       gave_up = !File.read("#{place}/Makefile").include?("TARGET = probescope")
       raise "extconf.rb gave up:\n#{log}\n#{File.read("#{place}/mkmf.log")}" if gave_up

@@ -17,7 +17,7 @@ RSpec.describe "jobs registered by a thread without the VM lock", :slow do
 
   def storm(program)
     headers = RbConfig::CONFIG.values_at("rubyhdrdir", "rubyarchhdrdir") +
-              %w[ext/probescope ext/core].map { |path| "#{Support::ROOT}/#{path}" }
+              %w[ext/ruby ext/core].map { |path| "#{Support::ROOT}/#{path}" }
     extension = library("job_storm", *headers.map { |path| "-I#{path}" })
     target("require '#{extension}'\n#{program}", loaded: false)
   end

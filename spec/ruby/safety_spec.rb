@@ -336,14 +336,14 @@ RSpec.describe "an application that is traced" do
     expect(run.totals(:exception__stats)["ArgumentError"][:raised]).to eq(1000)
     expect(run.target.err).to be_empty
     # Before 3.1.4 and from 4.0 on, Ractors with allocation hooks crash Ruby itself:
-    # ext/probescope/ractors.c.
+    # ext/ruby/ractors.c.
     version = Gem::Version.new(RUBY_VERSION)
     state = version.between?(Gem::Version.new("3.1.4"), Gem::Version.new("4")) ? :off : :refused
     run.target.await_off("function__stats")
     expect(run.target.info.state("object__stats")).to eq(state).or eq(:off)
   end
 
-  # Ruby before 3.1.4 starts a Ractor's thread without a stack for frames: ext/probescope/ractors.c.
+  # Ruby before 3.1.4 starts a Ractor's thread without a stack for frames: ext/ruby/ractors.c.
   it "creates Ractors while a thread is inside a TracePoint's block, which prevents Ruby from " \
      "removing hooks", :bpf do
     run = start(<<~RUBY, { object__stats: %i[class allocated], gc__done: %i[kind] })

@@ -4,7 +4,7 @@
  * argument.
  *
  *   JobStorm.run(way, seconds)  => {ours:, theirs:, registered:, wrong:}
- *     way: :job (ext/probescope/job.c), or :register_one, which only a thread with the VM lock
+ *     way: :job (ext/ruby/job.c), or :register_one, which only a thread with the VM lock
  *     may call. Yields now and then.
  *   JobStorm.asked              => 1, in a forked child
  */

@@ -12,7 +12,7 @@ module Support
   # A PATH with `ruby` and `bundle` of this Ruby.
   RUBY_PATH = [RbConfig::CONFIG["bindir"], ENV.fetch("PATH")].join(File::PATH_SEPARATOR)
   # Whether this Ruby's stacks are read at the tick, unless something forbids it
-  # (ext/probescope/ticks.c).
+  # (ext/ruby/ticks.c).
   RUBY_TICKS = RUBY_VERSION.match?(/\A3\.[1-4]\./)
 
   # The environment before Bundler. A process that a spec starts is like a user's application.

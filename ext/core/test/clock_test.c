@@ -1,7 +1,7 @@
 #include <stdlib.h>
 
 #include "check.h"
-#include "clock.h"
+#include "base/clock.h"
 
 #define BASELINE_NS 40000000u
 

@@ -1,4 +1,4 @@
-#include "coverage.h"
+#include "features/coverage.h"
 
 #include "check.h"
 

@@ -1,4 +1,4 @@
-#include "cpu_timer.h"
+#include "base/cpu_timer.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -6,9 +6,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "atomic.h"
+#include "base/atomic.h"
+#include "base/clock.h"
 #include "check.h"
-#include "clock.h"
 
 enum { VALUE = 7 };
 

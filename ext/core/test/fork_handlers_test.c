@@ -3,11 +3,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "agent/watcher.h"
+#include "base/thread_id.h"
+#include "usdt/info.h"
 #include "check.h"
-#include "info.h"
 #include "libstapsdt.h"
-#include "thread_id.h"
-#include "watcher.h"
 
 /* Replaces the C library's. */
 int pthread_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void))

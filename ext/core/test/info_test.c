@@ -4,10 +4,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "atomic.h"
+#include "base/atomic.h"
+#include "base/memory.h"
+#include "usdt/info.h"
 #include "check.h"
-#include "info.h"
-#include "memory.h"
 #include "recorder.h"
 
 static void says_what_it_is(void)

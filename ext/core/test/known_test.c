@@ -1,6 +1,6 @@
 #include "check.h"
-#include "known.h"
-#include "memory.h"
+#include "base/memory.h"
+#include "table/known.h"
 
 static ps_known_table table;
 static ps_row rows[4];

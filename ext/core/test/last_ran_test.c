@@ -1,4 +1,4 @@
-#include "last_ran.h"
+#include "base/last_ran.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -7,10 +7,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "atomic.h"
+#include "base/atomic.h"
+#include "base/clock.h"
+#include "base/thread_id.h"
 #include "check.h"
-#include "clock.h"
-#include "thread_id.h"
 
 static struct {
     int tid;

@@ -1,4 +1,4 @@
-#include "../looking.h"
+#include "usdt/looking.h"
 
 #include <pthread.h>
 #include <unistd.h>

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "check.h"
-#include "memory.h"
+#include "base/memory.h"
 
 static void starts_at_32_mb_with_nothing_taken(void)
 {

@@ -1,7 +1,7 @@
-#include "open_calls.h"
+#include "calls/open_calls.h"
 
+#include "base/memory.h"
 #include "check.h"
-#include "memory.h"
 
 static uint32_t frames;
 

@@ -1,14 +1,14 @@
-#include "../overhead.h"
+#include "agent/overhead.h"
 
 #include <stdlib.h>
 
-#include "../atomic.h"
-#include "../info.h"
-#include "../parts.h"
-#include "../rows.h"
-#include "../stack.h"
-#include "../stats.h"
-#include "../watcher.h"
+#include "agent/switching.h"
+#include "agent/watcher.h"
+#include "base/atomic.h"
+#include "calls/shadow_stack.h"
+#include "table/flush.h"
+#include "table/table.h"
+#include "usdt/info.h"
 #include "check.h"
 #include "recorder.h"
 
@@ -29,11 +29,11 @@ static void begin_again(void)
 {
     ps_overhead_listened(0);
     ps_overhead_begin();
-    ps_table_clear(&ps_functions);
+    ps_table_clear(&ps_function_table);
     for (int i = 0; i < 6; i++) {
         char name[] = {(char)('a' + i), 0};
         const ps_site *site = ps_site_intern(name, 1, "/app/a.rb", 9, (uint64_t)i + 1);
-        rows[i] = ps_table_row(&ps_functions, (uintptr_t)site, 0, 0);
+        rows[i] = ps_table_row(&ps_function_table, (uintptr_t)site, 0, 0);
         rows[i]->site = site;
     }
     limit("5%");
@@ -200,7 +200,7 @@ static void tells_of_a_function_that_is_out(void)
     rows[0]->out_ns = 4321;
     for (int i = 0; i < 2; i++) {
         recorder_forget();
-        ps_stats_flush();
+        ps_flush();
         CHECK_EQUAL(recorder_count(PS_PROBE_FUNCTION__STATS, NULL), 1);
         struct recorded told = recorder_last(PS_PROBE_FUNCTION__STATS, "a");
         CHECK_EQUAL(told.arg[3], i ? 0 : 7);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
+#include "base/clock.h"
 
 #define NUMBER(value) ((uint64_t)(uintptr_t)(value))
 

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "probe.h"
+#include "usdt/probe.h"
 
 /*
  * One event. arg[] has the arguments as a tracer sees them: a string is a pointer there, as a

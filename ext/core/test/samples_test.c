@@ -1,19 +1,19 @@
 #include <stdlib.h>
 
 #include "check.h"
-#include "clock.h"
-#include "memory.h"
-#include "probe.h"
+#include "agent/watcher.h"
+#include "base/clock.h"
+#include "base/memory.h"
+#include "features/samples.h"
+#include "table/flush.h"
+#include "table/table.h"
+#include "usdt/probe.h"
 #include "recorder.h"
-#include "rows.h"
-#include "samples.h"
-#include "stats.h"
-#include "watcher.h"
 
 static ps_row *function(const char *name)
 {
     const ps_site *site = ps_site_intern(name, strlen(name), "a.rb", 4, 1);
-    ps_row *row = ps_table_row(&ps_sampled, (uintptr_t)site, 0, 0);
+    ps_row *row = ps_table_row(&ps_sample_table, (uintptr_t)site, 0, 0);
     row->site = site;
     return row;
 }
@@ -31,7 +31,7 @@ static void begin_again(void)
 {
     recorder_lower_all();
     recorder_forget();
-    ps_table_clear(&ps_sampled);
+    ps_table_clear(&ps_sample_table);
     ps_samples_begin();
 }
 
@@ -193,10 +193,10 @@ static void counts_self_time_in_a_builtin_in_a_row_of_its_own(void)
     ps_samples_add(in_crc32 + 1, 1, 0, NULL, 1, 1, NULL);
     check_counts(main, 1, 1, 1111, 4);
     check_counts(crc32, 0, 0, 1100, 2);
-    ps_row *row = ps_table_find(&ps_sampled, (uintptr_t)main, (uintptr_t)crc32, 0);
+    ps_row *row = ps_table_find(&ps_sample_table, (uintptr_t)main, (uintptr_t)crc32, 0);
     check_counts(row, 1100, 2, 0, 0);
     CHECK(row->site == main->site);
-    check_counts(ps_table_find(&ps_sampled, (uintptr_t)main, (uintptr_t)generate, 0), 10, 1, 0, 0);
+    check_counts(ps_table_find(&ps_sample_table, (uintptr_t)main, (uintptr_t)generate, 0), 10, 1, 0, 0);
     begin_again();
 }
 
@@ -205,7 +205,7 @@ static void counts_the_first_sample_after_a_clear(void)
     begin_again();
     ps_sample_frame leaf = {function("f"), 1};
     ps_samples_add(&leaf, 1, 0, NULL, 7, 1, NULL);
-    ps_table_clear(&ps_sampled);
+    ps_table_clear(&ps_sample_table);
     leaf.row = function("f");
     ps_samples_add(&leaf, 1, 0, NULL, 9, 1, NULL);
     check_counts(leaf.row, 9, 1, 9, 1);
@@ -332,7 +332,7 @@ static void forgets_stacks_whose_names_are_given_back(void)
     begin_again();
     RAISE(SAMPLE__FRAME);
     ps_samples_add(&(ps_sample_frame){function("f"), 1}, 1, 0, NULL, 1, 1, NULL);
-    ps_table_clear(&ps_sampled);
+    ps_table_clear(&ps_sample_table);
     ps_samples_forget_stacks();
     ps_sites_clear();
     CHECK_EQUAL(ps_memory_used(), 0);

@@ -1,8 +1,8 @@
 /* A program whose thread-local variables are larger than the watcher's stack. */
-#include "watcher.h"
+#include "agent/watcher.h"
 
+#include "usdt/info.h"
 #include "check.h"
-#include "info.h"
 
 static __thread volatile char large[300 * 1024];
 

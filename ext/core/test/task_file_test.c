@@ -1,13 +1,13 @@
-#include "task_file.h"
+#include "base/task_file.h"
 
 #include <fcntl.h>
 #include <pthread.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "atomic.h"
+#include "base/atomic.h"
+#include "base/thread_id.h"
 #include "check.h"
-#include "thread_id.h"
 
 static struct {
     int tid;   /* of a thread about which others read */

@@ -1,13 +1,13 @@
-#include "thread_clocks.h"
+#include "features/thread_clocks.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/memory.h"
+#include "features/samples.h"
 #include "check.h"
-#include "clock.h"
-#include "memory.h"
-#include "samples.h"
 
 enum { MINE = 7, OTHERS = 8 };
 

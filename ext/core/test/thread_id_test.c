@@ -1,4 +1,4 @@
-#include "thread_id.h"
+#include "base/thread_id.h"
 
 #include <sys/syscall.h>
 #include <sys/wait.h>

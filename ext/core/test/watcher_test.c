@@ -5,15 +5,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "atomic.h"
+#include "base/atomic.h"
+#include "agent/watcher.h"
+#include "base/clock.h"
+#include "context/process_context.h"
+#include "features/samples.h"
+#include "table/flush.h"
+#include "table/table.h"
+#include "usdt/info.h"
 #include "check.h"
-#include "clock.h"
-#include "info.h"
-#include "process_context.h"
 #include "recorder.h"
-#include "rows.h"
-#include "stats.h"
-#include "watcher.h"
 
 /* A VM that counts the requests it gets, and switches hooks when a test allows it. */
 static struct {
@@ -81,7 +82,7 @@ static bool wake(void)
 
 static const ps_vm vm = {.request = request, .needs_upkeep = needs_upkeep, .wake = wake};
 
-/* As ps_parts_unhook() does. */
+/* As ps_features_unhook() does. */
 static void take_hooks_out(void)
 {
     ps_watcher_switching();
@@ -95,7 +96,7 @@ static void begin_again(void)
     recorder_lower_all();
     recorder_forget();
     memset(&vm_state, 0, sizeof(vm_state));
-    ps_table_clear(&ps_functions);
+    ps_table_clear(&ps_function_table);
 }
 
 static uint64_t looks(void)
@@ -545,7 +546,7 @@ static void has_a_name_and_ends_when_stopped(void)
 static ps_row *function(const char *name)
 {
     const ps_site *site = ps_site_intern(name, strlen(name), "a.rb", 4, 1);
-    ps_row *row = ps_table_row(&ps_functions, (uintptr_t)site, 0, 0);
+    ps_row *row = ps_table_row(&ps_function_table, (uintptr_t)site, 0, 0);
     PS_WRITE_RELEASE(row->site, site);
     return row;
 }
@@ -669,11 +670,11 @@ static void fires_what_the_parent_counted_in_the_parent_alone(void)
     await_first_flush();
     PS_ADD(function("f")->count[PS_FUNCTION_CALLS], 1000);
     /* To the child this looks like the middle of a flush. */
-    while (!ps_stats_try_lock()) {
+    while (!ps_flush_try_lock()) {
     }
     flushed_before_the_fork = recorder_count(PS_PROBE_STATS__DONE, NULL);
     check_in_child(flush_as_a_child);
-    ps_stats_unlock();
+    ps_flush_unlock();
     ps_watcher_stop();
     CHECK_EQUAL(recorder_sum(PS_PROBE_FUNCTION__STATS, "f", 3), 1000);
     begin_again();
@@ -723,9 +724,9 @@ static void works_in_a_child_whose_parent_was_taking_hooks_out(void)
     ps_watcher_start(&vm);
     await_looks();
     ps_watcher_stop();
-    CHECK(ps_stats_try_lock());
+    CHECK(ps_flush_try_lock());
     check_in_child(watch_after_a_fork_in_the_middle_of_an_uninstall);
-    ps_stats_unlock();
+    ps_flush_unlock();
     begin_again();
 }
 

@@ -99,7 +99,7 @@ module Probescope
         return "bin/setup run, in #{CHECKOUT}" if File.exist?("#{CHECKOUT}/bin/setup")
 
         tools = "install a C compiler and Ruby's headers (apt install build-essential ruby-dev), then: gem"
-        compiled = !File.exist?(File.expand_path("../../../ext/probescope/extconf.rb", __dir__))
+        compiled = !File.exist?(File.expand_path("../../../ext/ruby/extconf.rb", __dir__))
         compiled ? "#{tools} install probescope --platform ruby" : "#{tools} pristine probescope"
       end
 

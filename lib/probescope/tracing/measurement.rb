@@ -22,7 +22,7 @@ module Probescope
       ATTACH_LIMIT = 30.0 # seconds; bpftrace takes 0.4 to 0.8 s
       FLUSH_LIMIT = 1.2 # seconds; there is a flush each second
       # Seconds. The library holds a flush back for up to 3 s while other tracers leave
-      # (LEAVING_FOR_NS in ext/core/watcher.c). Without that flush, the interval would have no end.
+      # (LEAVING_FOR_NS in ext/core/agent/watcher.c). Without that flush, the interval would have no end.
       HELD_LIMIT = 4.5
       FIRST_FLUSH_LIMIT = 5.0
       # Hooks of ten thousand functions take longer on a busy machine. The limit is as long as the

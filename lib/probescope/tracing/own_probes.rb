@@ -9,7 +9,7 @@ module Probescope
     # The probes that an application defines at run time (Provider, Latency), read from the
     # libraries that it maps for them. Runs in the helper's reader (Foreign).
     module OwnProbes
-      # File names as ext/core/provider_file.c makes them.
+      # File names as ext/libstapsdt/provider_file.c makes them.
       LIBRARY = %r{/probescope(-\d+)?/[^/]+-\h{16}(-\d+)?\.so( \(deleted\))?\z|\A/memfd:libstapsdt:}n
 
       module_function

@@ -12,7 +12,7 @@ from probescope.command import bounds
 from probescope.command.elf import Elf, Malformed
 from probescope.command.mappings import DELETED, Mapped, files
 
-# The file names that ext/core/provider_file.c makes.
+# The file names that ext/libstapsdt/provider_file.c makes.
 LIBRARY = re.compile(
     rb"/probescope(-\d+)?/[^/]+-[0-9a-f]{16}(-\d+)?\.so(%s)?$|^/memfd:libstapsdt:" % re.escape(DELETED)
 )

@@ -64,7 +64,7 @@ wait $tracer
 # Limit on the time that bpftrace takes to attach.
 ATTACH_SECONDS = 30
 # The process flushes each second. The first flush comes when its hooks are installed. While other
-# tracers detach, the process delays a flush for up to 3 s (LEAVING_FOR_NS in ext/core/watcher.c).
+# tracers detach, the process delays a flush for up to 3 s (LEAVING_FOR_NS in ext/core/agent/watcher.c).
 NEXT_FLUSH_SECONDS = 4.5
 FIRST_FLUSH_SECONDS = 5
 # Flushes drift by some milliseconds. A flush that is at most this early ends the interval, both

@@ -1,0 +1,178 @@
+#include "features/requests.h"
+
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/thread_id.h"
+#include "table/interned_strings.h"
+#include "usdt/info.h"
+
+/*
+ * Copies text, with '?' for control characters. The client chooses these bytes, and they end up in
+ * terminals.
+ */
+static size_t copy(char *to, size_t capacity, ps_text text)
+{
+    size_t size = ps_copy_utf8(to, capacity, text.bytes ? text.bytes : "", text.bytes ? text.size : 0);
+    for (size_t i = 0; i < size; i++) {
+        unsigned char byte = (unsigned char)to[i], after = (unsigned char)to[i + 1];
+        if (byte < ' ' || byte == 0x7f) to[i] = '?';
+        if (byte == 0xc2 && after < 0xa0) to[i] = to[i + 1] = '?'; /* U+0080 to U+009F */
+    }
+    return size;
+}
+
+/*
+ * Random enough for ids. At boot the kernel may have no entropy yet: then the time makes ids
+ * differ.
+ */
+static void random_bytes(void *to, size_t size)
+{
+    if (getrandom(to, size, GRND_NONBLOCK) == (ssize_t)size) return;
+    uint64_t salt = ps_monotonic_ns() ^ ps_thread_id() << 32 ^ (uintptr_t)to;
+    for (size_t i = 0; i < size; i++)
+        ((unsigned char *)to)[i] = (unsigned char)((salt *= 0x9e3779b97f4a7c15u) >> 56);
+}
+
+static void begin_trace(ps_request *request, ps_text header, bool own, const char *current)
+{
+    ps_trace trace;
+    bool came = (header.bytes && ps_traceparent_read(&trace, header.bytes, header.size)) ||
+                (own && ps_traceparent_read(&trace, current, strlen(current)));
+    request->parent_id = came ? trace.span_id : 0;
+    uint64_t fresh[3];
+    random_bytes(fresh, sizeof(fresh));
+    request->span_id = fresh[2] ? fresh[2] : 1; /* 0 is no id */
+    request->own = own;
+    request->traceparent[0] = '\0';
+    if (own) {
+        if (!came) trace = (ps_trace){.trace_id = {fresh[0], fresh[1] ? fresh[1] : 1}, .flags = 1};
+        trace.span_id = request->span_id;
+    }
+    if (own || came) ps_traceparent_write(request->traceparent, &trace);
+}
+
+/* The two probes differ in name only. */
+#define MORE(probe, request, current, full)                                                                  \
+    {                                                                                                        \
+        .thread_id = ps_thread_id(),                                                                         \
+        .traceparent = *(current) && !(request)->own ? (current) : (request)->traceparent,                   \
+        .span_id = (request)->span_id, .parent_id = (request)->parent_id, .template = (full),                \
+        .path = (request)->path, .own = (request)->own, .system = (request)->system,                         \
+        .queue = (request)->queue, .url_scheme = (request)->scheme,                                          \
+    }
+
+void ps_requests_told(void)
+{
+    if (!(PS_READ(probescope_info.flags) & PS_INFO_REQUESTS)) ps_info_flag(PS_INFO_REQUESTS, 1);
+}
+
+static void start(ps_request *request, ps_text method, ps_text path, ps_text header, bool own,
+                  const char *current)
+{
+    copy(request->method, sizeof(request->method), method);
+    request->counted = (ps_counted){0};
+    size_t size = copy(request->path, sizeof(request->path), path);
+    begin_trace(request, header, own, current);
+    request->done = false;
+    request->pid = getpid();
+    ps_requests_told();
+    request->start = ps_monotonic_ns();
+    if (!PS_ENABLED(REQUEST__START)) return;
+    char route[PS_FILE_MAX + 1];
+    ps_shorten(route, request->path, size);
+    struct ps_more_request__start more = MORE(request__start, request, current, "");
+    ps_fire_request__start(route, request->method, &more);
+}
+
+static const char job[] = "JOB", no_job[] = "JOB?";
+
+void ps_request_start(ps_request *request, ps_text method, ps_text path, ps_text scheme, ps_text header,
+                      bool own, const char *current)
+{
+    request->system[0] = request->queue[0] = '\0';
+    copy(request->scheme, sizeof(request->scheme), scheme);
+    /* A client may send JOB as its method. Such a request must not count as a job. */
+    if (method.bytes && method.size == sizeof(job) - 1 && memcmp(method.bytes, job, method.size) == 0)
+        method = (ps_text){no_job, sizeof(no_job) - 1};
+    start(request, method, path, header, own, current);
+}
+
+void ps_request_start_job(ps_request *request, ps_text name, ps_text header, bool own, const char *current,
+                          ps_text system, ps_text queue)
+{
+    copy(request->system, sizeof(request->system), system);
+    copy(request->queue, sizeof(request->queue), queue);
+    request->scheme[0] = '\0';
+    start(request, (ps_text){job, sizeof(job) - 1}, name, header, own, current);
+    ps_routes_known(&request->counted, request->method, request->path);
+}
+
+/*
+ * True for a number, a UUID or a hash in hexadecimal digits. Unless it is all decimal digits, it
+ * has at least eight characters and a decimal digit among them.
+ */
+static bool is_id(const char *segment, size_t size)
+{
+    size_t digits = 0, others = 0;
+    for (size_t i = 0; i < size; i++) {
+        if (segment[i] >= '0' && segment[i] <= '9') digits++;
+        else if (segment[i] == '-' || (segment[i] >= 'a' && segment[i] <= 'f') ||
+                 (segment[i] >= 'A' && segment[i] <= 'F'))
+            others++;
+        else return false;
+    }
+    return digits && (!others || size >= 8);
+}
+
+/*
+ * Writes the route of a path without a known template. Ids become "*". Otherwise each order would
+ * be a route of its own.
+ */
+static void without_ids(char *to, const char *path)
+{
+    for (const char *segment = path; *segment;) {
+        size_t size = strcspn(segment, "/");
+        bool id = is_id(segment, size);
+        memcpy(to, id ? "*" : segment, id ? 1 : size);
+        to += id ? 1 : size;
+        segment += size;
+        if (*segment) *to++ = *segment++;
+    }
+    *to = '\0';
+}
+
+static void write_route(char *to, const ps_request *request, const char *template, uint64_t status)
+{
+    enum { NOT_FOUND = 404 };
+    if (*template) strcpy(to, template);
+    else if (strcmp(request->method, job) == 0) strcpy(to, request->path);
+    else if (status == NOT_FOUND) strcpy(to, "(not found)"); /* clients can make up any path */
+    else without_ids(to, request->path);
+}
+
+void ps_request_done(ps_request *request, ps_text template, uint64_t status, const char *current)
+{
+    if (request->done) return;
+    request->done = true;
+    uint64_t elapsed = ps_monotonic_ns() - request->start;
+    char full[PS_ROUTE_MAX + 1], long_route[PS_ROUTE_MAX + 1], route[PS_FILE_MAX + 1];
+    copy(full, sizeof(full), template);
+    write_route(long_route, request, full, status);
+    ps_routes_known(&request->counted, request->method, long_route);
+    ps_routes_end(&request->counted);
+    if (!PS_ENABLED(REQUEST__DONE) || request->pid != getpid()) return;
+    ps_shorten(route, long_route, strlen(long_route));
+    struct ps_more_request__done more = MORE(request__done, request, current, full);
+    ps_fire_request__done(route, request->method, status, elapsed, &more);
+}
+
+void ps_request_forget(ps_request *request)
+{
+    char route[PS_ROUTE_MAX + 1];
+    write_route(route, request, "", 0);
+    ps_routes_known(&request->counted, request->method, route);
+    ps_routes_end(&request->counted);
+}

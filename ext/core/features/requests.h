@@ -1,0 +1,76 @@
+/*
+ * Requests and jobs: request__start and request__done. The middleware of each language and the
+ * hooks of job libraries fire them.
+ *
+ * Where the application has no OpenTelemetry of its own, a request gets a trace context: a span id,
+ * and the trace of the traceparent header that came with it, or a new trace. Probes that fire while
+ * the request is current (slow calls, details of exceptions) have this context as their
+ * traceparent.
+ */
+#ifndef PS_REQUESTS_H
+#define PS_REQUESTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "context/traceparent.h"
+#include "table/routes.h"
+#include "usdt/probe.h"
+
+enum { PS_METHOD_MAX = 31, PS_ROUTE_MAX = 255, PS_SYSTEM_MAX = 31, PS_QUEUE_MAX = 62, PS_SCHEME_MAX = 15 };
+
+/* Bytes as the application has them: they may be any bytes. NULL is none. */
+typedef struct ps_text {
+    const char *bytes;
+    size_t size;
+} ps_text;
+
+typedef struct ps_request {
+    char method[PS_METHOD_MAX + 1], path[PS_ROUTE_MAX + 1];
+    char traceparent[PS_TRACEPARENT_BUFFER]; /* its own, or the one that came in, or "" */
+    uint64_t span_id, parent_id;
+    uint64_t start;                                          /* ns */
+    bool own;                                                /* the span was made here */
+    pid_t pid;                                               /* of the process that began it */
+    char system[PS_SYSTEM_MAX + 1], queue[PS_QUEUE_MAX + 1]; /* of a job, or "" */
+    char scheme[PS_SCHEME_MAX + 1];                          /* of a URL, or "" */
+    ps_counted counted;
+    bool done;
+} ps_request;
+
+/*
+ * True while a tracer listens to a probe that needs requests. Otherwise no request should be begun.
+ */
+static inline bool ps_requests_wanted(void)
+{
+    return PS_ENABLED(REQUEST__START) || PS_ENABLED(REQUEST__DONE) || PS_ENABLED(FUNCTION__SLOW1MS) ||
+           PS_ENABLED(FUNCTION__SLOW10MS) || PS_ENABLED(FUNCTION__SLOW100MS) ||
+           PS_ENABLED(EXCEPTION__DETAIL) || PS_ENABLED(STATS__BY_REQUEST);
+}
+
+/* Sets a flag in probescope_info: from now on requests or jobs are reported, if any come. */
+void ps_requests_told(void);
+/*
+ * header: the traceparent that came in. own: the application has no OpenTelemetry. current: the
+ * traceparent of the application's current span, or of the request that encloses this one. Without
+ * a header this request becomes a child of the enclosing one. "" is none.
+ */
+void ps_request_start(ps_request *request, ps_text method, ps_text path, ps_text scheme, ps_text header,
+                      bool own, const char *current);
+/*
+ * The same for a job. Its name is the path. system: what runs the job. queue: the queue that it
+ * came from, or NULL.
+ */
+void ps_request_start_job(ps_request *request, ps_text name, ps_text header, bool own, const char *current,
+                          ps_text system, ps_text queue);
+/*
+ * Ends the request. A second call does nothing. In a child that was forked since the start nothing
+ * fires. template: the route's template, or NULL.
+ */
+void ps_request_done(ps_request *request, ps_text template, uint64_t status, const char *current);
+/* Called before the request is freed, whether it is done or not. */
+void ps_request_forget(ps_request *request);
+
+#endif

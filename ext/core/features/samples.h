@@ -1,0 +1,58 @@
+/*
+ * Samples of the stack that is on the CPU. A sample adds the CPU time since the previous one to its
+ * leaf (self) and, once each, to all functions on the stack (total). For sample__frame, distinct
+ * stacks are kept for the second in which they were seen.
+ */
+#ifndef PS_SAMPLES_H
+#define PS_SAMPLES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "table/routes.h"
+#include "table/table.h"
+
+enum { PS_SAMPLE_FRAMES_MAX = 256, PS_STACKS_MAX = 256 };
+/* The approximate time between two ticks. */
+enum { PS_SAMPLE_NS = 10101010 };
+
+/* The hooks count these; stats__done fires them. */
+extern uint64_t ps_samples_missed;
+extern uint64_t ps_samples_taken;
+
+typedef struct ps_sample_frame {
+    ps_row *row;   /* of ps_sample_table, with its site */
+    uint32_t line; /* the line that runs or calls; 0 where unknown */
+} ps_sample_frame;
+
+/*
+ * Called by the watcher at each tick. Returns true when the VM is to be asked for a sample. It is
+ * not asked when all threads whose CPU clocks are known slept since the last tick.
+ */
+bool ps_samples_tick(void);
+/* Called by the watcher when the first listener comes, and when the last one has left. */
+void ps_samples_begin(void);
+void ps_samples_end(void);
+/*
+ * Called by the VM when it handles the request. Returns the CPU time in ns that this sample stands
+ * for. 0: the process slept from the tick until now, so the stack is that of a sleeper and does not
+ * count.
+ */
+uint64_t ps_samples_weigh(void);
+/*
+ * Adds a sample. frames[0] is innermost; self time goes to frames[leaf]. builtin: the row of the
+ * VM's function that frames[leaf] had called; NULL when there was none or it is unknown. request:
+ * as for ps_routes_row(). Called with the VM lock.
+ */
+void ps_samples_add(const ps_sample_frame *frames, uint32_t count, uint32_t leaf, const ps_row *builtin,
+                    uint64_t weight, uint64_t thread_id, ps_counted *request);
+/*
+ * Fires sample__frame for each stack of the last second, and forgets the stacks. Returns the number
+ * of rows fired. Called by the watcher.
+ */
+uint64_t ps_samples_fire_stacks(void);
+/* Forgets the stacks without firing them, because the memory of their names is freed next. */
+void ps_samples_forget_stacks(void);
+void ps_samples_after_fork(void);
+
+#endif

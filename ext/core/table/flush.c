@@ -1,0 +1,453 @@
+#include "table/flush.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "base/atomic.h"
+#include "base/clock.h"
+#include "base/growth.h"
+#include "base/hash.h"
+#include "calls/shadow_stack.h"
+#include "features/samples.h"
+#include "table/table.h"
+#include "usdt/info.h"
+#include "usdt/looking.h"
+#include "usdt/probe.h"
+#include "usdt/taken_out.h"
+
+uint64_t ps_details_suppressed;
+
+enum { DETAILS_PER_SECOND = 10 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+struct moment {
+    uint64_t ns, cpu_ns; /* CLOCK_MONOTONIC, and the process's CPU time */
+};
+
+static struct {
+    uint64_t sequence;
+    struct moment began;
+    uint64_t dropped, suppressed, missed, taken, looking; /* their values when last fired */
+    uint64_t rows;                                        /* number of rows fired since stats__done */
+} flushed;
+
+bool ps_flush_try_lock(void)
+{
+    return pthread_mutex_trylock(&lock) == 0;
+}
+
+void ps_flush_unlock(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
+bool ps_details_allow(ps_row *row)
+{
+    uint32_t second = (uint32_t)(ps_monotonic_ns() / 1000000000u);
+    if (row->window != second) {
+        row->window = second;
+        row->details = 0;
+    }
+    if (row->details++ < DETAILS_PER_SECOND) return true;
+    PS_ADD(ps_details_suppressed, 1);
+    return false;
+}
+
+bool ps_flush_wanted(void)
+{
+    return PS_ENABLED(FUNCTION__STATS) || PS_ENABLED(EXCEPTION__STATS) || PS_ENABLED(OBJECT__STATS) ||
+           PS_ENABLED(SAMPLE__STATS) || PS_ENABLED(SAMPLE__FRAME) || PS_ENABLED(STATS__DONE) ||
+           PS_ENABLED(STATUS);
+}
+
+static struct moment now_of_process(void)
+{
+    return (struct moment){.ns = ps_monotonic_ns(), .cpu_ns = ps_process_cpu_ns()};
+}
+
+void ps_flush_begin(void)
+{
+    pthread_mutex_lock(&lock);
+    flushed.began = now_of_process();
+    flushed.looking = ps_looking_ns();
+    pthread_mutex_unlock(&lock);
+}
+
+/*
+ * Returns what a counter grew by between its last firing and the cut. For a maximum, returns its
+ * value.
+ */
+static uint64_t take(ps_row *row, int counter)
+{
+    uint64_t cut = row->cut[counter];
+    row->cut[counter] = 0;
+    return cut;
+}
+
+static uint64_t take_ns(ps_row *row, int counter)
+{
+    return ps_ticks_to_ns(take(row, counter));
+}
+
+static const ps_site *site_or_none(const ps_site *const *place)
+{
+    const ps_site *site = PS_READ_ACQUIRE(*place);
+    return site ? site : &ps_site_none;
+}
+
+/* What the row to fire is about. */
+struct subject {
+    const ps_site *site;
+    const ps_row *places;   /* the row that has the further places */
+    const ps_site *request; /* the name is method and route, the line a number for them */
+};
+
+static bool fire_function(ps_row *row, const struct subject *of)
+{
+    const ps_site *site = of->site;
+    uint64_t calls = take(row, PS_FUNCTION_CALLS), resumed = take(row, PS_FUNCTION_RESUMED);
+    uint64_t out_ns = PS_READ(row->out_ns);
+    /*
+     * A function that was taken out is fired each time, so that a tracer that came later learns of
+     * it.
+     */
+    if (!calls && !resumed && !out_ns) return false;
+    uint64_t self = take_ns(row, PS_FUNCTION_SELF);
+    struct ps_more_function__stats more = {
+        .path = site->path,
+        .elapsed = take_ns(row, PS_FUNCTION_ELAPSED),
+        .max = take_ns(row, PS_FUNCTION_MAX),
+        .raised = take(row, PS_FUNCTION_RAISED),
+        .resumed = resumed,
+        .out = out_ns,
+    };
+    ps_fire_function__stats(site->name, site->file, site->line, calls, self, &more);
+    return true;
+}
+
+static bool fire_exception(ps_row *row, const struct subject *of)
+{
+    const ps_site *site = of->site, *const *at = of->places->at;
+    uint64_t raised = take(row, PS_EXCEPTION_RAISED), rescued = take(row, PS_EXCEPTION_RESCUED);
+    uint64_t strings = take_ns(row, PS_EXCEPTION_STRINGS);
+    if (!raised && !rescued && !strings) return false;
+    const ps_site *rescue = site_or_none(&at[PS_EXCEPTION_RESCUED_AT]);
+    const ps_site *asked = site_or_none(&at[PS_EXCEPTION_ASKED_AT]);
+    const ps_site *app = site_or_none(&at[PS_EXCEPTION_APP_AT]);
+    struct ps_more_exception__stats more = {
+        .path = site->path,
+        .function = site_or_none(&at[PS_EXCEPTION_RAISED_IN])->name,
+        .depth_sum = take(row, PS_EXCEPTION_DEPTH),
+        .depth_max = take(row, PS_EXCEPTION_DEPTH_MAX),
+        .string_cost = strings,
+        .rescued = rescued,
+        .rescue_file = rescue->file,
+        .rescue_line = rescue->line,
+        .asked_file = asked->file,
+        .asked_line = asked->line,
+        .app_file = app->file,
+        .app_line = app->line,
+        .rescued_at_once = take(row, PS_EXCEPTION_RESCUED_AT_ONCE),
+        .request = of->request->name,
+        .request_number = of->request->line,
+    };
+    ps_fire_exception__stats(site->name, site->file, site->line, raised, take_ns(row, PS_EXCEPTION_COST),
+                             &more);
+    return true;
+}
+
+static bool fire_object(ps_row *row, const struct subject *of)
+{
+    const ps_site *site = of->site;
+    uint64_t count = take(row, PS_OBJECT_COUNT);
+    if (!count) return false;
+    struct ps_more_object__stats more = {
+        .path = site->path, .request = of->request->name, .request_number = of->request->line};
+    ps_fire_object__stats(site->name, site->file, site->line, count, take(row, PS_OBJECT_BYTES), &more);
+    return true;
+}
+
+/* The weights of samples are CPU time in ns, not ticks. */
+static bool fire_sampled(ps_row *row, const struct subject *of)
+{
+    const ps_site *site = of->site, *const *at = of->places->at;
+    uint64_t total_samples = take(row, PS_SAMPLE_TOTAL_SAMPLES),
+             self_samples = take(row, PS_SAMPLE_SELF_SAMPLES);
+    if (!total_samples && !self_samples) return false;
+    const char *builtin = site_or_none(&at[PS_SAMPLE_BUILTIN])->name;
+    struct ps_more_sample__stats more = {
+        .path = site->path,
+        .self_samples = self_samples,
+        .total_samples = total_samples,
+        .request = of->request->name,
+        .request_number = of->request->line,
+        .builtin = builtin,
+        .builtin_number = *builtin ? ps_number_of_text(builtin, strlen(builtin)) : 0,
+    };
+    uint64_t self = take(row, PS_SAMPLE_SELF);
+    ps_fire_sample__stats(site->name, site->file, site->line, self, take(row, PS_SAMPLE_TOTAL), &more);
+    return true;
+}
+
+/* Events of rows that are shown under (overflow), because there was no memory for their names. */
+static uint64_t nameless;
+
+/*
+ * Takes what a row grew by. A row may be taken several times before it is fired. maximum: the
+ * counter that is not summed, or -1. A maximum that a hook raises at the same moment may be missed:
+ * one value, once.
+ */
+static void cut_row(ps_row *row, int maximum)
+{
+    for (int i = 0; i < PS_ROW_COUNTERS; i++) {
+        if (i == maximum) {
+            uint64_t most = PS_READ(row->count[i]) ? PS_EXCHANGE(row->count[i], 0) : 0;
+            if (most > row->cut[i]) row->cut[i] = most;
+            continue;
+        }
+        uint64_t now = PS_READ_ACQUIRE(row->count[i]);
+        row->cut[i] += now - row->sent[i];
+        row->sent[i] = now;
+    }
+}
+
+/* A row without a site has counted nothing yet: a hook that makes a row names it first. */
+static void cut_rows(ps_table *table, int maximum)
+{
+    uint32_t rows = PS_READ_ACQUIRE(table->rows);
+    for (uint32_t number = 0; number < rows; number++) {
+        ps_row *row = ps_table_at(table, number);
+        if (PS_READ_ACQUIRE(row->site)) cut_row(row, maximum);
+    }
+    cut_row(&table->overflow, maximum);
+}
+
+static void cut_table(ps_table *table, int maximum)
+{
+    cut_rows(table, maximum);
+    if (table->routes) cut_rows(table->routes, maximum);
+}
+
+/*
+ * The subject of a row in a table of routes. The row's site names the request. All else is in the
+ * row that it was split from, if there is one.
+ */
+static struct subject subject_of_route(const ps_table *table, const ps_row *row, const ps_site *request)
+{
+    const ps_row *whole = (const ps_row *)row->key[0];
+    if (!whole) return (struct subject){&ps_site_overflow, &table->overflow, request};
+    return (struct subject){PS_READ_ACQUIRE(whole->site), whole, request};
+}
+
+/* Fires the rows that grew by at least `least`. events: the counter that is compared. */
+static uint64_t fire_rows(ps_table *table, bool (*fire)(ps_row *, const struct subject *), int events,
+                          bool of_routes, uint64_t least)
+{
+    uint64_t fired = 0;
+    uint32_t rows = PS_READ_ACQUIRE(table->rows);
+    for (uint32_t number = 0; number < rows; number++) {
+        ps_row *row = ps_table_at(table, number);
+        const ps_site *site = PS_READ_ACQUIRE(row->site);
+        /* Such a row was not cut. In a table of routes it still belongs to a request. */
+        if (!site) continue;
+        uint64_t grown = row->cut[events];
+        if (grown < least) continue;
+        struct subject of =
+            of_routes ? subject_of_route(table, row, site) : (struct subject){site, row, &ps_site_none};
+        if (of.site == &ps_site_overflow) nameless += grown;
+        if (of.site) fired += fire(row, &of);
+    }
+    return fired;
+}
+
+/* The maps of every tracer hold at least this many rows. */
+enum { ROWS_IN_ANY_ORDER = 1024 };
+
+/* The mean growth of the rows that grew. 0 when there are few of them. */
+static uint64_t mean_growth(const ps_table *table, int events)
+{
+    uint64_t sum = 0, number = 0;
+    uint32_t rows = PS_READ_ACQUIRE(table->rows);
+    for (uint32_t i = 0; i < rows; i++) {
+        const ps_row *row = ps_table_at(table, i);
+        if (!PS_READ_ACQUIRE(row->site)) continue;
+        uint64_t grown = row->cut[events];
+        sum += grown;
+        number += grown > 0;
+    }
+    return number > ROWS_IN_ANY_ORDER ? sum / number : 0;
+}
+
+static uint64_t fire_table(ps_table *table, bool (*fire)(ps_row *, const struct subject *), int events,
+                           bool of_routes)
+{
+    const struct subject overflow = {&ps_site_overflow, &table->overflow, &ps_site_none};
+    uint64_t fired = 0, mean = mean_growth(table, events);
+    /* Large rows first: a tracer whose maps are too small for all rows gets the large ones. */
+    if (mean > 1) fired += fire_rows(table, fire, events, of_routes, mean);
+    fired += fire_rows(table, fire, events, of_routes, 0);
+    if (PS_READ_ACQUIRE(table->overflow.site)) fired += fire(&table->overflow, &overflow);
+    return fired;
+}
+
+static uint64_t fire_all(ps_table *table, bool (*fire)(ps_row *, const struct subject *), int events)
+{
+    uint64_t fired = fire_table(table, fire, events, false);
+    return table->routes ? fired + fire_table(table->routes, fire, events, true) : fired;
+}
+
+static uint64_t overflowed(const ps_table *table)
+{
+    return PS_READ(table->overflowed) + (table->routes ? PS_READ(table->routes->overflowed) : 0);
+}
+
+static uint64_t all_overflowed(void)
+{
+    return overflowed(&ps_function_table) + overflowed(&ps_exception_table) + overflowed(&ps_object_table) +
+           overflowed(&ps_sample_table) + PS_READ(ps_stack_lost) + nameless;
+}
+
+static void fire_states(void)
+{
+    for (int i = 0; i < PS_PROBE_COUNT; i++) {
+        const struct ps_info_probe *probe = &probescope_info.probes[i];
+        if (ps_semaphores[i] && PS_READ(probe->state) >= PS_STATE_DEGRADED)
+            ps_fire_status(ps_probe_names[i], probe->state, probe->reason);
+    }
+}
+
+/*
+ * False for a probe whose hooks were taken out: what is counted after its last flush is not fired.
+ */
+#define IS_TOLD(probe) (PS_ENABLED(probe) && !(ps_overhead_out >> PS_PROBE_##probe & 1))
+
+static void cut_all(void)
+{
+    if (IS_TOLD(FUNCTION__STATS)) cut_table(&ps_function_table, PS_FUNCTION_MAX);
+    if (IS_TOLD(EXCEPTION__STATS)) cut_table(&ps_exception_table, PS_EXCEPTION_DEPTH_MAX);
+    if (IS_TOLD(OBJECT__STATS)) cut_table(&ps_object_table, -1);
+    if (PS_ENABLED(SAMPLE__STATS)) cut_table(&ps_sample_table, -1);
+}
+
+/*
+ * Runs `take`, and returns the moment at which it ran. An interval begins or ends at that moment,
+ * so all rows must be taken at it. On a busy machine this thread may lose its CPU in between, most
+ * often at the end of a system call. Reading the CPU clock is one, so it is not done between the
+ * rows and the moment. When the CPU was lost nevertheless, `take` runs again.
+ */
+static struct moment at_one_moment(void (*take)(void))
+{
+    enum { LOST_NS = 1000000, TRIES = 10 };
+    struct moment moment;
+    for (int i = 0; i < TRIES; i++) {
+        uint64_t began_cpu = ps_clock_read(CLOCK_THREAD_CPUTIME_ID), began = ps_monotonic_ns();
+        take();
+        moment.ns = ps_monotonic_ns();
+        moment.cpu_ns = ps_process_cpu_ns();
+        uint64_t used = ps_clock_read(CLOCK_THREAD_CPUTIME_ID) - began_cpu;
+        if (moment.ns - began < used + LOST_NS) break;
+    }
+    return moment;
+}
+
+/*
+ * All rows are cut before a probe is fired. Each firing may cost this thread its CPU for long. Rows
+ * that were cut as they are fired would belong to different moments, and none to that of
+ * stats__done.
+ */
+bool ps_flush_covered(bool (*covered)(void))
+{
+    pthread_mutex_lock(&lock);
+    struct moment end = at_one_moment(cut_all);
+    uint64_t fired = flushed.rows;
+    if (IS_TOLD(FUNCTION__STATS)) fired += fire_all(&ps_function_table, fire_function, PS_FUNCTION_CALLS);
+    if (IS_TOLD(EXCEPTION__STATS))
+        fired += fire_all(&ps_exception_table, fire_exception, PS_EXCEPTION_RAISED);
+    if (IS_TOLD(OBJECT__STATS)) fired += fire_all(&ps_object_table, fire_object, PS_OBJECT_COUNT);
+    if (PS_ENABLED(SAMPLE__STATS)) fired += fire_all(&ps_sample_table, fire_sampled, PS_SAMPLE_TOTAL_SAMPLES);
+    if (PS_ENABLED(SAMPLE__FRAME)) fired += ps_samples_fire_stacks();
+    if (PS_ENABLED(STATUS)) fire_states();
+    flushed.rows = fired;
+    if (covered && !covered()) {
+        pthread_mutex_unlock(&lock);
+        return false;
+    }
+
+    struct moment began = flushed.began;
+    flushed.began = end;
+    uint64_t dropped = ps_growth(all_overflowed(), &flushed.dropped);
+    struct ps_more_stats__done more = {
+        .samples_missed = ps_growth(PS_READ(ps_samples_missed), &flushed.missed),
+        .details_suppressed = ps_growth(PS_READ(ps_details_suppressed), &flushed.suppressed),
+        .samples_taken = ps_growth(PS_READ(ps_samples_taken), &flushed.taken),
+        .looking = ps_growth(ps_looking_ns(), &flushed.looking),
+        .cut = end.ns,
+    };
+    ps_info_interval(end.ns, end.cpu_ns - began.cpu_ns, more.looking);
+    PS_WRITE(probescope_info.rows_dropped, probescope_info.rows_dropped + dropped);
+    flushed.sequence++;
+    if (PS_ENABLED(STATS__DONE))
+        ps_fire_stats__done(flushed.sequence, end.ns - began.ns, end.cpu_ns - began.cpu_ns, fired, dropped,
+                            &more);
+    flushed.rows = 0;
+    /* Last: the command takes this number as a sign that the whole flush was fired. */
+    PS_WRITE(probescope_info.flushes, flushed.sequence);
+    pthread_mutex_unlock(&lock);
+    return true;
+}
+
+void ps_flush(void)
+{
+    ps_flush_covered(NULL);
+}
+
+/* maximum: the counter that is not summed, or -1. */
+static void forget_unsent(ps_table *table, int maximum)
+{
+    uint32_t rows = PS_READ_ACQUIRE(table->rows);
+    for (uint32_t number = 0; number <= rows; number++) {
+        ps_row *row = number < rows ? ps_table_at(table, number) : &table->overflow;
+        if (maximum >= 0) PS_WRITE(row->count[maximum], 0);
+        for (int i = 0; i < PS_ROW_COUNTERS; i++) row->sent[i] = PS_READ(row->count[i]);
+        memset(row->cut, 0, sizeof(row->cut));
+    }
+    if (table->routes) forget_unsent(table->routes, maximum);
+}
+
+/* Drops what was counted so far. It is never fired. */
+static void forget_all_unsent(void)
+{
+    forget_unsent(&ps_function_table, PS_FUNCTION_MAX);
+    forget_unsent(&ps_exception_table, PS_EXCEPTION_DEPTH_MAX);
+    forget_unsent(&ps_object_table, -1);
+    forget_unsent(&ps_sample_table, -1);
+    flushed.dropped = all_overflowed();
+    flushed.suppressed = ps_details_suppressed;
+    flushed.missed = ps_samples_missed;
+    flushed.taken = ps_samples_taken;
+    flushed.looking = ps_looking_ns();
+}
+
+void ps_flush_mark(void)
+{
+    flushed.began = at_one_moment(forget_all_unsent);
+}
+
+void ps_flush_after_fork(void)
+{
+    /* The parent's watcher may have held the lock. It does not exist in the child. */
+    pthread_mutex_init(&lock, NULL);
+    /* The child's interval begins now: its CPU clock began at 0. The parent's goes on in the parent. */
+    ps_flush_mark();
+    flushed.rows = 0;
+}
+
+void ps_flush_since_mark(void)
+{
+    /* A flush without rows and without duration. It begins the listener's interval. */
+    const struct ps_more_stats__done none = {.cut = flushed.began.ns};
+    PS_WRITE(flushed.sequence, flushed.sequence + 1);
+    if (PS_ENABLED(STATS__DONE)) ps_fire_stats__done(flushed.sequence, 0, 0, 0, 0, &none);
+    ps_flush();
+}

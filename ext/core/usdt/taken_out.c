@@ -1,0 +1,4 @@
+#include "usdt/taken_out.h"
+
+uint32_t ps_overhead_limit, ps_overhead_out;
+bool ps_overhead_functions;

@@ -1,0 +1,252 @@
+#include "hooks.h"
+
+#if PS_HAVE_PROFILE_HOOK
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/atomic.h"
+
+/*
+ * The profile hook and, on 3.11, the trace hook: each thread has one of each. Ours is put in for
+ * all threads. If somebody else has the hook (cProfile, sys.setprofile, a debugger, coverage), ours
+ * calls theirs. The object beside the hook stays theirs, so that sys.getprofile() and
+ * sys.gettrace() return the same as before.
+ *
+ *   a thread is born      the profile hook, which is in whenever the trace hook is, sees
+ *                         start_new_thread() return. The new thread's state exists then. The upkeep
+ *                         finds threads that were started otherwise, 50 ms later at most
+ *   the hook is replaced  by the application: the upkeep finds that too, and puts ours in front.
+ *                         Calls that are open then are forgotten
+ *   the tracer leaves     each thread gets back what it had. A hook that was put in meanwhile stays
+ *
+ * From 3.12 on the interpreter counts the threads that have a profile function. The count has to be
+ * right whatever the application sets meanwhile. Changing it may run audit hooks of the
+ * application's, so only the worker changes it, beforehand, and never in the middle of a walk.
+ */
+enum { RESERVE = 32 };
+
+struct owner {
+    PyThreadState *thread;
+    Py_tracefunc function; /* what the thread had */
+    bool seen;             /* by the last walk over all threads */
+};
+
+static struct hook {
+    Py_tracefunc ours; /* NULL: not wanted */
+    struct owner *owners;
+    size_t count, capacity; /* threads that ours is in */
+    size_t chained;         /* those of them that had another function */
+} hooks[PS_HOOKS];
+
+/* By how many the interpreter's count exceeds the threads that have a profile function. */
+static size_t reserved;
+
+static Py_tracefunc *place_of(PyThreadState *thread, enum ps_hook kind)
+{
+    return kind == PS_HOOK_PROFILE ? &thread->c_profilefunc : &thread->c_tracefunc;
+}
+
+static struct owner *find_owner(const struct hook *hook, const PyThreadState *thread)
+{
+    for (size_t i = 0; i < hook->count; i++)
+        if (hook->owners[i].thread == thread) return &hook->owners[i];
+    return NULL;
+}
+
+static struct owner *add_owner(struct hook *hook, PyThreadState *thread)
+{
+    if (hook->count == hook->capacity) {
+        size_t capacity = hook->capacity ? hook->capacity * 2 : 16;
+        struct owner *owners = realloc(hook->owners, capacity * sizeof(*owners));
+        if (!owners) return NULL; /* that thread is not hooked, until the next look */
+        hook->owners = owners;
+        hook->capacity = capacity;
+    }
+    struct owner *owner = &hook->owners[hook->count++];
+    *owner = (struct owner){.thread = thread};
+    return owner;
+}
+
+static void put_in(struct hook *hook, PyThreadState *thread, Py_tracefunc *place)
+{
+    if (!*place && !reserved) return; /* not hooked, until the next look */
+    struct owner *owner = find_owner(hook, thread);
+    if (*place != hook->ours) {
+        if (owner) ps_current_stack_forget(thread);
+        else owner = add_owner(hook, thread);
+        if (!owner) return;
+        if (!*place) reserved--;
+        owner->function = *place;
+        *place = hook->ours;
+    }
+    /* A greenlet that waited during the attach brings a cleared flag with it. */
+    ps_thread_update_tracing(thread);
+    if (owner) owner->seen = true;
+}
+
+/*
+ * Threads come and go with the GIL held, or are put in front. So the walk meets each thread that
+ * was there when it began.
+ */
+static void put_in_all(enum ps_hook kind)
+{
+    struct hook *hook = &hooks[kind];
+    if (!hook->ours) return;
+    for (size_t i = 0; i < hook->count; i++) hook->owners[i].seen = false;
+    PyThreadState *thread = PyInterpreterState_ThreadHead(PyInterpreterState_Main());
+    for (; thread; thread = PyThreadState_Next(thread)) put_in(hook, thread, place_of(thread, kind));
+    size_t kept = 0;
+    hook->chained = 0;
+    for (size_t i = 0; i < hook->count; i++) {
+        if (!hook->owners[i].seen) continue;
+        hook->chained += hook->owners[i].function != NULL;
+        hook->owners[kept++] = hook->owners[i];
+    }
+    hook->count = kept;
+}
+
+static int tell_nobody(PyObject *object, PyFrameObject *frame, int what, PyObject *argument)
+{
+    return 0;
+}
+
+/*
+ * On the worker. Raises the count, so that all threads without a function can have ours, and some
+ * more. False: an audit hook objects.
+ */
+static bool reserve(enum ps_hook kind)
+{
+    size_t wanted = RESERVE;
+    PyThreadState *thread = PyInterpreterState_ThreadHead(PyInterpreterState_Main());
+    for (; thread; thread = PyThreadState_Next(thread)) wanted += !*place_of(thread, kind);
+    for (; reserved < wanted; reserved++)
+        if (!ps_count_profiled(tell_nobody, true)) return false;
+    return true;
+}
+
+bool ps_thread_hooks_put(enum ps_hook kind, Py_tracefunc ours)
+{
+    bool done = reserve(kind);
+    PS_WRITE(hooks[kind].ours, ours);
+    if (done) put_in_all(kind);
+    else ps_thread_hooks_take_out(kind);
+    return done;
+}
+
+void ps_thread_hooks_take_out(enum ps_hook kind)
+{
+    struct hook *hook = &hooks[kind];
+    if (!hook->ours) return;
+    PyThreadState *thread = PyInterpreterState_ThreadHead(PyInterpreterState_Main());
+    for (; thread; thread = PyThreadState_Next(thread)) {
+        Py_tracefunc *place = place_of(thread, kind);
+        if (*place != hook->ours) continue;
+        const struct owner *owner = find_owner(hook, thread);
+        *place = owner ? owner->function : NULL;
+        if (!*place) reserved++;
+        ps_thread_update_tracing(thread);
+    }
+    free(hook->owners);
+    hook->owners = NULL;
+    hook->count = hook->capacity = hook->chained = 0;
+    PS_WRITE(hook->ours, NULL);
+    /* If an audit hook objects now, the interpreter goes on instrumenting code, for nobody. */
+    while (reserved && ps_count_profiled(tell_nobody, false)) reserved--;
+}
+
+#if !PS_HAVE_MONITORING
+static ps_trace_listener listeners[PS_TRACED];
+
+/*
+ * A thread that C has started is the first one. If it does not have ours, any thread finds that at
+ * its next call.
+ */
+static int on_trace(PyObject *object, PyFrameObject *frame, int what, PyObject *argument)
+{
+    if (what == PyTrace_CALL &&
+        PyInterpreterState_ThreadHead(PyInterpreterState_Main())->c_tracefunc != on_trace)
+        ps_thread_hooks_upkeep();
+    for (int i = 0; i < PS_TRACED; i++)
+        if (listeners[i]) listeners[i](frame, what, argument);
+    return ps_thread_hooks_pass_on(PS_HOOK_TRACE, object, frame, what, argument);
+}
+
+void ps_thread_hooks_trace(enum ps_traced what, ps_trace_listener listener)
+{
+    listeners[what] = listener;
+    bool any = false;
+    for (int i = 0; i < PS_TRACED; i++) any |= listeners[i] != NULL;
+    if (!any) ps_thread_hooks_take_out(PS_HOOK_TRACE);
+    else if (!hooks[PS_HOOK_TRACE].ours) ps_thread_hooks_put(PS_HOOK_TRACE, on_trace);
+    ps_profile(PS_PROFILE_BIRTHS, any);
+}
+#endif
+
+static bool is_built_in(PyObject *function, const char *name)
+{
+    if (!PyCFunction_Check(function)) return false;
+    const char *its = ((PyCFunctionObject *)function)->m_ml->ml_name;
+    return its[0] == name[0] && strcmp(its, name) == 0;
+}
+
+static bool starts_thread(PyObject *function)
+{
+    /*
+     * By their names: gevent replaces _thread's function with its own, which calls _thread's.
+     * threading has used the second since 3.13.
+     */
+    return is_built_in(function, "start_new_thread") || is_built_in(function, "start_joinable_thread");
+}
+
+void ps_thread_hooks_mind_thread(PyObject *function)
+{
+    if (!starts_thread(function)) return;
+    for (int kind = 0; kind < PS_HOOKS; kind++) {
+        if (!PS_HAVE_MONITORING) reserve(kind); /* on later versions that may run audit hooks */
+        put_in_all(kind);
+    }
+}
+
+/* Called by the VM as a pending call. */
+static int trace_again(void *silent)
+{
+    PyThreadState *thread = PyInterpreterState_ThreadHead(PyInterpreterState_Main());
+    while (thread && thread != silent) thread = PyThreadState_Next(thread);
+    if (!thread) return 0;
+    thread->tracing--;
+    ps_thread_update_tracing(thread);
+    return 0;
+}
+
+void ps_thread_hooks_mind_setprofile(PyObject *function)
+{
+    if (!is_built_in(function, "setprofile") || ps_thread_id() != (uint64_t)getpid()) return;
+    PyThreadState *thread = ps_thread_state();
+    if (Py_AddPendingCall(trace_again, thread) == 0) thread->tracing++;
+}
+
+int ps_thread_hooks_pass_on(enum ps_hook kind, PyObject *object, PyFrameObject *frame, int what,
+                            PyObject *argument)
+{
+    const struct hook *hook = &hooks[kind];
+    if (PS_LIKELY(!hook->chained)) return 0;
+    const struct owner *owner = find_owner(hook, ps_thread_state());
+    return owner && owner->function ? owner->function(object, frame, what, argument) : 0;
+}
+
+bool ps_thread_hooks_need_upkeep(void)
+{
+    return PS_READ(hooks[PS_HOOK_PROFILE].ours) || PS_READ(hooks[PS_HOOK_TRACE].ours);
+}
+
+void ps_thread_hooks_upkeep(void)
+{
+    for (int kind = 0; kind < PS_HOOKS; kind++) {
+        if (hooks[kind].ours) reserve(kind);
+        put_in_all(kind);
+    }
+}
+
+#endif

@@ -1,0 +1,242 @@
+/*
+ * Samples without signals. At the tick the watcher reads the stacks of the threads that run
+ * (stacks.c). Here the stacks get rows, with the GIL, in a call that the main thread makes between
+ * two instructions. A main thread that waits in C (for a lock, a child, a connection) makes no such
+ * call. So after LATE_NS the worker takes the GIL for it instead, until the main thread has come
+ * back.
+ *
+ * Where stacks cannot be read at the tick, the same call reads the stacks of all threads that were
+ * on the CPU. They stand still, because the call holds the GIL.
+ *
+ * No code object that was met is kept alive (places.c).
+ */
+#include "hooks.h"
+
+#include "base/atomic.h"
+#include "base/clock.h"
+#include "base/seccomp.h"
+#include "base/stopwatch.h"
+#include "features/coverage.h"
+#include "features/samples.h"
+#include "features/thread_clocks.h"
+#include "table/flush.h"
+#include "usdt/info.h"
+#include "usdt/probe.h"
+#include "copied_contextvar.h"
+#include "eval_breaker.h"
+#include "stacks.h"
+
+#define LATE_NS 18000000u
+
+static struct {
+    bool on;
+    bool reads;        /* stacks are read at the tick (stacks.c) */
+    bool told;         /* probescope_info says which way is used */
+    bool clearing;     /* the flush was reading the rows: clear them at the next try */
+    uint64_t asked_ns; /* when the main thread was asked for a call that is still to come; 0: it was not */
+    uint64_t worker;   /* the worker's thread state, whose clock is not read */
+} sampling;
+
+/* Code object -> row of ps_sample_table. */
+static ps_places known_codes;
+
+/*
+ * Keyed by name and place: code that is made again and again, such as that of a namedtuple's
+ * methods, has one row.
+ */
+static ps_row *row_of_site(const ps_site *site)
+{
+    ps_row *row = ps_table_row(&ps_sample_table, (uintptr_t)site, 0, 0);
+    if (ps_row_is_overflow(&ps_sample_table, row) || row->site) return row;
+    row->excluded = ps_coverage_is_ours(site->path);
+    PS_WRITE_RELEASE(row->site, site);
+    return row;
+}
+
+static ps_row *find_row(struct ps_walked_frame *frame, PyCodeObject *code)
+{
+    ps_row *row = ps_places_find(&known_codes, NULL, code, 0);
+    if (PS_LIKELY(row != NULL)) return row;
+    row = row_of_site(ps_code_site(code, ps_walked_globals(frame)));
+    if (!ps_row_is_overflow(&ps_sample_table, row)) ps_places_put(&known_codes, NULL, code, 0, row, NULL);
+    return row;
+}
+
+static bool forget_rows(void)
+{
+    if (!ps_tables_try_lock()) return false;
+    ps_table_clear(&ps_sample_table);
+    ps_flush_unlock();
+    ps_places_clear(&known_codes);
+    return true;
+}
+
+static bool reads(void)
+{
+    return PS_READ(sampling.reads) && (!PS_ENABLED(STATS__BY_REQUEST) || ps_copied_contextvar_works());
+}
+
+static ps_row *row_of_copy(ps_copied_code *code)
+{
+    if (code->row && code->names == ps_sites_generation && code->cleared == ps_sample_table.cleared)
+        return code->row;
+    const ps_site *site =
+        ps_site_intern(code->name, code->name_size, code->path, code->path_size, (uint64_t)code->first_line);
+    ps_row *row = row_of_site(site);
+    if (ps_row_is_overflow(&ps_sample_table, row)) return row;
+    code->row = row;
+    code->names = ps_sites_generation;
+    code->cleared = ps_sample_table.cleared;
+    return row;
+}
+
+/* A collection has a row of its own, on top of the stack that it interrupted. */
+static ps_row *row_of_collections(void)
+{
+    static const char name[] = "(garbage collection)";
+    return row_of_site(ps_site_intern(name, sizeof(name) - 1, "", 0, 0));
+}
+
+static void take_read(void)
+{
+    static ps_sample_frame frames[PS_SAMPLE_FRAMES_MAX]; /* the GIL is held */
+    const ps_read_stack *stack;
+    while ((stack = ps_stacks_next()) != NULL) {
+        uint32_t count = 0;
+        if (stack->collects) frames[count++] = (ps_sample_frame){row_of_collections(), 0};
+        for (uint32_t i = 0; i < stack->count && count < PS_SAMPLE_FRAMES_MAX; i++) {
+            ps_row *row = row_of_copy(stack->frame[i].code);
+            if (!row->excluded) frames[count++] = (ps_sample_frame){row, stack->frame[i].line};
+        }
+        ps_samples_add(frames, count, 0, NULL, stack->weight, stack->thread_id,
+                       ps_requests_counted_numbered(stack->request));
+    }
+}
+
+static void sample(PyThreadState *thread, uint64_t weight, uint64_t thread_id)
+{
+    static ps_sample_frame frames[PS_SAMPLE_FRAMES_MAX]; /* the GIL is held */
+    bool wants_lines = PS_ENABLED(SAMPLE) || PS_ENABLED(SAMPLE__FRAME);
+    uint32_t count = 0;
+    for (struct ps_walked_frame *at = ps_walk_from(thread); at && count < PS_SAMPLE_FRAMES_MAX;
+         at = ps_walk_on(at)) {
+        PyCodeObject *code = ps_walked_code(at);
+        ps_row *row = code ? find_row(at, code) : NULL;
+        if (!row || row->excluded) continue;
+        int line = wants_lines ? ps_walked_line(at) : 0;
+        frames[count++] = (ps_sample_frame){row, line > 0 ? (uint32_t)line : 0};
+    }
+    ps_samples_add(frames, count, 0, NULL, weight, thread_id, ps_requests_counted_of(thread));
+}
+
+static void walk(PyInterpreterState *interpreter)
+{
+    PyThreadState *first = PyInterpreterState_ThreadHead(interpreter), *thread;
+    for (thread = first; thread; thread = PyThreadState_Next(thread))
+        if (thread->id != sampling.worker) ps_thread_clocks_see(thread->id, (pthread_t)thread->thread_id);
+    for (thread = first; thread; thread = PyThreadState_Next(thread)) {
+        uint64_t thread_id, weight = ps_thread_clocks_take(thread->id, &thread_id);
+        if (weight) sample(thread, weight, thread_id);
+    }
+}
+
+void ps_sampling_take(void)
+{
+    PyInterpreterState *main = PyInterpreterState_Main();
+    if (!sampling.on || ps_thread_state()->interp != main) return;
+    if (sampling.reads) take_read();
+    if (reads()) return;
+    if (!ps_thread_clocks_begin_walk()) return;
+    if (ps_samples_weigh()) {
+        /*
+         * The look-up of a request makes calls that may fail, and this may run in the middle of a
+         * call of the application's.
+         */
+        ps_error error = ps_error_save();
+        walk(main);
+        ps_error_restore(error);
+    }
+    ps_thread_clocks_end_walk();
+}
+
+/* Called by the interpreter on the main thread, with the GIL. */
+static int take_on_main(void *unused)
+{
+    PS_WRITE(sampling.asked_ns, 0);
+    ps_stopwatch began = ps_stopwatch_start();
+    ps_sampling_take();
+    ps_looking_add(ps_stopwatch_stop(began));
+    return 0;
+}
+
+static void tell_how(bool are_read)
+{
+    static const char late[] =
+        "charged at the next check: code that runs after a call of C or a wait gets their samples";
+    static const char filtered[] =
+        "charged at the next check: a seccomp filter may end a process that reads memory "
+        "(PROBESCOPE_SECCOMP=errno: it does not)";
+    _Static_assert(sizeof(filtered) <= sizeof(probescope_info.probes[0].reason), "it would be cut");
+    const char *reason = are_read ? NULL : ps_seccomp_may_end_us() ? filtered : late;
+    for (int i = 0; i < PS_PROBE_COUNT; i++)
+        if ((PS_SAMPLE_PROBES >> i & 1) && ps_semaphores[i])
+            ps_info_state((enum ps_probe)i, are_read ? PS_STATE_ON : PS_STATE_DEGRADED, reason);
+    PS_WRITE(sampling.told, true);
+}
+
+/* Each way counts from its own last sample, so what passed in the other way is forgotten. */
+bool ps_sampling_tick(uint64_t now, uint64_t due)
+{
+    static bool were_read;
+    if (!PS_HAVE_GIL) return false; /* refused: no sample is taken in any way */
+    bool are_read = reads();
+    if (are_read != were_read || !PS_READ(sampling.told)) tell_how(are_read);
+    if (are_read && !were_read) ps_stacks_forget_clocks();
+    if (!are_read && were_read) ps_thread_clocks_forget();
+    were_read = are_read;
+    return are_read ? ps_stacks_tick(now, due) : ps_samples_tick();
+}
+
+bool ps_sampling_ask(void)
+{
+    if (!PS_READ(sampling.on)) return true;
+    uint64_t now = ps_monotonic_ns(), asked = PS_READ(sampling.asked_ns);
+    if (asked) return now - asked < LATE_NS;
+    PS_WRITE(sampling.asked_ns, now);
+    if (ps_pending_add(take_on_main, NULL)) return true;
+    PS_WRITE(sampling.asked_ns, 0);
+    return false;
+}
+
+void ps_sampling_after_fork(void)
+{
+    sampling.asked_ns = 0;
+}
+
+const char *ps_sampling_refused(void)
+{
+    return PS_HAVE_GIL ? NULL
+                       : "this Python runs without a GIL: to read stacks at the tick was not tried there";
+}
+
+bool ps_sampling_switch(uint32_t wanted)
+{
+    bool on = PS_HAVE_GIL && (wanted & PS_SAMPLE_PROBES) != 0;
+    if (on == sampling.on && !sampling.clearing) return true;
+    if (!on) {
+        PS_WRITE(sampling.on, false);
+        sampling.clearing = true;
+        if (sampling.reads && !ps_stacks_end()) return false;
+        PS_WRITE(sampling.reads, false);
+        if (!forget_rows()) return false;
+    }
+    sampling.clearing = false;
+    if (on) {
+        ps_pending_check();
+        sampling.worker = ps_thread_state()->id;
+        PS_WRITE(sampling.told, false);
+        PS_WRITE(sampling.reads, ps_stacks_begin(PyInterpreterState_Main(), sampling.worker));
+    }
+    PS_WRITE(sampling.on, on);
+    return true;
+}

@@ -1,0 +1,170 @@
+/*
+ * Waits for the VM lock, from Ruby's own thread events (3.2 and later): READY when a thread begins
+ * to wait for the lock, RESUMED when it has the lock. gvl__wait fires in RESUMED alone, which runs
+ * with the lock. Neither hook may allocate.
+ *
+ * From 3.3 on another thread can make a thread ready, so the time of READY is kept with the Ruby
+ * thread; before 3.3 with the native thread. It is stored as a plain number in place of a pointer,
+ * so there is nothing to free.
+ *
+ * The list of hooks has a lock that Ruby does not initialise anew in a forked child (up to 4.0;
+ * ruby/ruby#18125). If a thread ran a hook at the moment of the fork, that lock stays locked in the
+ * child, and changing the list hangs. So a child that inherited the hook keeps it and only stops
+ * listening: two calls that return at once for each switch of threads.
+ */
+#include <ruby/ruby.h>
+#include <ruby/thread.h>
+#include <ruby/version.h>
+
+#include <unistd.h>
+
+#include "base/atomic.h"
+#include "base/clock.h"
+#include "usdt/info.h"
+#include "usdt/looking.h"
+#include "usdt/probe.h"
+#include "hooks.h"
+
+#ifdef HAVE_RB_INTERNAL_THREAD_ADD_EVENT_HOOK
+
+/*
+ * From 3.3 on the events also come when the lock was free. Taking a free lock costs 30-500 ns, less
+ * than reporting it.
+ */
+#define WAIT_NS 1000u
+
+static struct {
+    rb_internal_thread_event_hook_t *hook; /* NULL when it is not in */
+    pid_t hooked_in;                       /* the process that put it in */
+    bool on;
+    uint64_t since_ns; /* when the hook came in */
+} gvl;
+
+/* Is there READY before each RESUMED? Ruby 3.2 leaves READY out where the lock is free. */
+static const bool always_ready = RUBY_API_VERSION_CODE >= 30300;
+
+static const char *missing;
+
+#ifdef HAVE_RB_INTERNAL_THREAD_SPECIFIC_KEY_CREATE
+static rb_internal_thread_specific_key_t key_of_ready;
+
+static VALUE create_key(VALUE unused)
+{
+    key_of_ready = rb_internal_thread_specific_key_create();
+    return Qtrue;
+}
+
+/* Ruby has eight keys for all extensions together, and raises when they are used up. */
+static VALUE no_key(VALUE unused, VALUE error)
+{
+    missing = "other extensions use all of Ruby's keys for thread data";
+    return Qfalse;
+}
+
+static void prepare(void)
+{
+    rb_rescue2(create_key, Qnil, no_key, Qnil, rb_eThreadError, (VALUE)0);
+}
+
+static void keep_ready(const rb_internal_thread_event_data_t *data, uint64_t ns)
+{
+    rb_internal_thread_specific_set(data->thread, key_of_ready, (void *)(uintptr_t)ns);
+}
+
+static uint64_t take_ready(const rb_internal_thread_event_data_t *data)
+{
+    uint64_t ns = (uint64_t)(uintptr_t)rb_internal_thread_specific_get(data->thread, key_of_ready);
+    if (ns) rb_internal_thread_specific_set(data->thread, key_of_ready, NULL);
+    return ns;
+}
+#else
+static __thread uint64_t ready_ns;
+
+static void prepare(void) {}
+
+static void keep_ready(const rb_internal_thread_event_data_t *data, uint64_t ns)
+{
+    ready_ns = ns;
+}
+
+static uint64_t take_ready(const rb_internal_thread_event_data_t *data)
+{
+    uint64_t ns = ready_ns;
+    ready_ns = 0;
+    return ns;
+}
+#endif
+
+static void time_wait(rb_event_flag_t event, const rb_internal_thread_event_data_t *data, void *unused)
+{
+    if (!PS_READ(gvl.on)) return;
+    uint64_t now = ps_monotonic_ns();
+    if (event == (RUBY_INTERNAL_THREAD_EVENT_READY)) {
+        keep_ready(data, now);
+        return;
+    }
+    uint64_t ready = take_ready(data), since = PS_READ(gvl.since_ns);
+    if (ready < since) {
+        if (!always_ready) return;
+        ready = since; /* the thread waited already when the hook came in */
+    }
+    if (now - ready < WAIT_NS) return;
+    if (PS_ENABLED(GVL__WAIT)) ps_fire_gvl__wait(ps_thread_id(), now - ready);
+}
+
+/*
+ * Called by Ruby: READY on any thread and without the VM lock, RESUMED on the thread itself and
+ * with the lock.
+ */
+static void on_thread_event(rb_event_flag_t event, const rb_internal_thread_event_data_t *data, void *unused)
+{
+    ps_look look = ps_look_begin(PS_LOOK_LOCK);
+    time_wait(event, data, unused);
+    ps_look_end(look);
+}
+
+void ps_gvl_init(void)
+{
+    prepare();
+}
+
+const char *ps_gvl_reason(void)
+{
+    return missing;
+}
+
+bool ps_gvl_switch(uint32_t wanted)
+{
+    bool on = (wanted & PS_GVL_PROBES) && !missing;
+    if (on == gvl.on) return true;
+    if (on) {
+        PS_WRITE(gvl.since_ns, ps_monotonic_ns());
+        PS_WRITE(gvl.on, true);
+        if (gvl.hook) return true;
+        gvl.hook = rb_internal_thread_add_event_hook(
+            on_thread_event, (RUBY_INTERNAL_THREAD_EVENT_READY) | (RUBY_INTERNAL_THREAD_EVENT_RESUMED), NULL);
+        gvl.hooked_in = getpid();
+    } else {
+        PS_WRITE(gvl.on, false);
+        if (gvl.hooked_in != getpid()) return true;
+        rb_internal_thread_remove_event_hook(gvl.hook);
+        gvl.hook = NULL;
+    }
+    return true;
+}
+
+#else
+
+void ps_gvl_init(void) {}
+
+const char *ps_gvl_reason(void)
+{
+    return "Ruby tells of waits for the VM lock from 3.2 on";
+}
+
+bool ps_gvl_switch(uint32_t wanted)
+{
+    return true;
+}
+
+#endif

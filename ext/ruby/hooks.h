@@ -1,0 +1,236 @@
+/*
+ * The hooks into Ruby, one file for each kind. Each file has a switch function, which gets the
+ * probes that tracers listen to. The switch runs in a postponed job, on a Ruby thread with the VM
+ * lock. It puts hooks in or out to match those probes, and returns whether it is done. It must not
+ * run Ruby code: an interrupt (Timeout, Thread#raise) that arrives inside a postponed job would be
+ * lost. It calls C functions of Ruby, and TracePoint#enable, which is one instruction that
+ * delegates to C: see ps_hold_vm_lock().
+ *
+ * Rules inside a hook: never raise, never run Ruby code, never wait. Inside an allocation or GC
+ * hook, never allocate either. Inside a GC hook, use pointers only and read no object.
+ */
+#ifndef PS_RUBY_HOOKS_H
+#define PS_RUBY_HOOKS_H
+
+#include <ruby/ruby.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "agent/switching.h"
+#include "base/thread_id.h"
+#include "calls/shadow_stack.h"
+#include "context/traceparent.h"
+#include "table/interned_strings.h"
+#include "table/routes.h"
+#include "usdt/probe.h"
+#include "doing.h"
+
+/*
+ * probescope.c: runs work(argument), which switches hooks, while no other thread switches hooks. It
+ * waits for a thread that does. A job must not wait, so it checks first. An exception may leave it.
+ */
+VALUE ps_while_nobody_switches(VALUE (*work)(VALUE), VALUE argument);
+/* Called while the extension is loaded. Without memory for the handler nothing is installed later. */
+void ps_at_fork(void (*in_child)(void));
+
+/*
+ * wake.c. ps_wake_init() is called where the application's thread has the VM lock,
+ * ps_wake_after_fork() in a forked child, ps_wake() on the watcher's thread.
+ */
+void ps_wake_init(void);
+void ps_wake_after_fork(void);
+/* The thread's native id, as gettid() returns it there; 0 when the thread has none. */
+int ps_native_id(VALUE thread);
+/*
+ * Wakes the main thread, so that it runs the job. False when the main thread does not wait, or
+ * waits where the application would notice the wake-up.
+ */
+bool ps_wake(void);
+
+/* functions_hooks.c: function__entry, function__return, function__slow*, function__stats; line */
+void ps_functions_init(void);
+/* Called when the library is installed, and when it is uninstalled. */
+void ps_functions_start(void);
+void ps_functions_stop(void);
+bool ps_functions_switch(uint32_t wanted);
+void ps_functions_mark(void);
+/* Is this thread inside the hook that adds a loaded file? Nothing is switched meanwhile. */
+bool ps_functions_in_hook(void);
+/* The same, called by a job. When true, the end of that hook asks for the job again. */
+bool ps_functions_put_off(void);
+/*
+ * Is a walk due or under way? One is due when loading has paused after files were loaded: it looks
+ * for their define_method bodies.
+ */
+bool ps_functions_need_walk(void);
+void ps_functions_walk(void);
+/* Called when the coverage changed: takes all hooks out and begins again. */
+void ps_functions_restart(void);
+
+/*
+ * scripts.c: called in a :script_compiled hook, before anything else. Hides the object that Ruby
+ * made for the event. False when it cannot.
+ */
+bool ps_script_hide(VALUE tracepoint);
+
+/* exceptions_hooks.c: exception__raise, __detail, __rescue, __stats */
+void ps_exceptions_init(void);
+bool ps_exceptions_switch(uint32_t wanted);
+void ps_exceptions_mark(void);
+/* Is a bracket armed to which no raise came? It costs every allocation and is to be taken out. */
+bool ps_exceptions_need_disarm(void);
+void ps_exceptions_disarm(void);
+/*
+ * Gets exceptions that were raised at known depths, these depths, and the times of the raises.
+ * Finds out how to read a depth in O(1). Returns the way found: :dsize, :malloc or :counted.
+ */
+VALUE ps_exceptions_calibrate(VALUE self, VALUE exceptions, VALUE depths, VALUE times);
+
+/*
+ * Returns the place of the first raise of this exception with this backtrace, if that raise is
+ * among the last ones; else NULL. ps_exceptions_charge() adds the ticks that the backtrace's
+ * strings took to the row of `origin`.
+ */
+const ps_site *ps_exceptions_origin(VALUE exception, VALUE backtrace);
+void ps_exceptions_charge(VALUE exception, VALUE backtrace, const ps_site *origin, const ps_site *asked,
+                          uint64_t ticks);
+
+/* backtraces_hooks.c: backtrace__done, and the strings in exception__stats */
+void ps_backtraces_init(void);
+bool ps_backtraces_switch(uint32_t wanted);
+void ps_backtraces_mark(void);
+/* The coverage changed: forgets which files are the application's own. */
+void ps_backtraces_forget(void);
+
+/* objects_hooks.c: object__alloc, object__stats */
+void ps_objects_init(VALUE native);
+bool ps_objects_switch(uint32_t wanted);
+void ps_objects_mark(void);
+/*
+ * Runs work(argument), whose allocations are the library's own: no probe counts them. An exception
+ * may leave it.
+ */
+VALUE ps_objects_leave_out(VALUE (*work)(VALUE), VALUE argument);
+/* The threads inside ps_objects_leave_out(). */
+extern ps_doing *ps_own_work;
+
+/* collections_hooks.c: gc__start, gc__done */
+void ps_collections_init(void);
+bool ps_collections_switch(uint32_t wanted);
+
+/* samples_hooks.c: sample, sample__stats, sample__frame */
+bool ps_sampling_switch(uint32_t wanted);
+/* The function for ps_vm.sample. */
+bool ps_sampling_tick(uint64_t now, uint64_t due);
+/* probescope.c: called on any thread, and from Ruby 3.3 on also in signal handlers. */
+void ps_ask_for_sample(void);
+/* Adds the stacks that were read at ticks, or takes the sample that the watcher asked for. */
+void ps_sampling_take(void);
+
+/* gvl_hooks.c: gvl__wait */
+#define PS_GVL_PROBES PS_BIT(GVL__WAIT)
+void ps_gvl_init(void);
+bool ps_gvl_switch(uint32_t wanted);
+/* NULL, or the reason why this Ruby does not report waits. */
+const char *ps_gvl_reason(void);
+
+/*
+ * trace_context.c: the W3C trace context of the application's current OpenTelemetry span, for the
+ * probes that carry it.
+ */
+void ps_trace_context_init(void);
+void ps_trace_context_mark(void);
+/*
+ * Writes the span's context, or an empty string when there is no span. When the context cannot be
+ * read, the probes become "degraded".
+ */
+void ps_trace_context_of_span(char *to, uint32_t probes);
+/* The same, but without a span the context of the current request. */
+void ps_trace_context(char *to, uint32_t probes);
+/* Does the application send spans of its own? */
+bool ps_trace_context_is_kept(void);
+
+/*
+ * requests_binding.c: request__start, request__done. ps_requests_current() returns the current
+ * request of this fiber, or NULL.
+ */
+void ps_requests_init(VALUE native);
+struct ps_request *ps_requests_current(void);
+ps_counted *ps_requests_counted_now(void);
+/* The same for ps_routes_row(). NULL also while nobody listens to stats__by_request. */
+static inline ps_counted *ps_requests_counted(void)
+{
+    return PS_ENABLED(STATS__BY_REQUEST) ? ps_requests_counted_now() : NULL;
+}
+/* The Probescope::Native::Request of the thread's current fiber, or nil. VM lock held. */
+VALUE ps_requests_of(VALUE thread);
+/* The counters of `request`. NULL: it is no request, or nobody listens to stats__by_request. */
+ps_counted *ps_requests_counted_in(VALUE request);
+/* The span_id of the current request, or 0. */
+uint64_t ps_requests_id(void);
+
+/*
+ * context_publishing.c: publishes trace contexts and the process's resource for profilers outside.
+ */
+void ps_thread_context_init(VALUE native);
+
+/*
+ * jit.c: refuses hooks from which the JIT that is on does not recover. ps_jit_refuses_*() return
+ * the reason, or NULL.
+ */
+void ps_jit_init(void);
+bool ps_jit_is_on(void);
+void ps_jit_forget(void);
+/* Can YJIT be on, now or later, while calls are hooked? */
+bool ps_jit_may_come(void);
+const char *ps_jit_refuses_calls(void);
+const char *ps_jit_refuses_raises(void);
+
+/*
+ * ractors.c: may allocations be hooked, and collections and frees? Some versions of Ruby crash when
+ * they are hooked and Ractors exist. On these the answer is no once a Ractor was created.
+ */
+void ps_ractors_init(void);
+bool ps_newobj_allowed(void);
+const char *ps_newobj_reason(void);
+bool ps_gc_hooks_allowed(void);
+const char *ps_gc_hooks_reason(void);
+/* Called when the first Ractor is created there: takes the hooks out at once. */
+void ps_exceptions_forbid_newobj(void);
+void ps_objects_forbid_newobj(void);
+void ps_collections_forbid(void);
+void ps_ticks_forbid(void);
+
+/*
+ * current_stack.c: the shadow stack of the current fiber. NULL where calls cannot be traced: in
+ * another Ractor, on a frozen thread.
+ */
+void ps_current_stack_init(void);
+ps_stack *ps_current_stack(void);
+/*
+ * The same, called right after this thread switched to another fiber. *left becomes the shadow
+ * stack of the fiber that the thread left, or NULL.
+ */
+ps_stack *ps_current_stack_switched(ps_stack **left);
+/* Called when the hook of fiber switches comes in: forgets which stack each thread ran on. */
+void ps_current_stack_begin(void);
+/* Is this the main Ractor? Others run at the same time, and the tables have one writer. */
+bool ps_is_main_ractor(void);
+
+/* latency_hooks.c: latency:* */
+void ps_latency_init(void);
+bool ps_latency_switch(uint32_t wanted);
+void ps_latency_mark(void);
+/*
+ * Is it time to see whether traced methods were redefined? ps_latency_need_look() is called without
+ * the VM lock.
+ */
+bool ps_latency_need_look(void);
+void ps_latency_look_again(void);
+void ps_latency_define_methods(VALUE native);
+
+/* run_time_probes.c: Probescope::Probe and Native::Provider */
+void ps_run_time_probes_init(VALUE probescope, VALUE native);
+
+#endif

@@ -1,0 +1,199 @@
+/*
+ * Allocations: a NEWOBJ hook, inside which nothing may be allocated. The name of a class and its
+ * superclass are read there by functions that allocate nothing, so a row has its name at once.
+ * Neither class nor path is kept alive: known.h finds the row by their addresses.
+ * (docs/decisions/185-names-in-the-allocation.md)
+ */
+#include <ruby/ruby.h>
+#include <ruby/debug.h>
+#include <ruby/version.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "features/objects.h"
+#include "base/atomic.h"
+#include "table/flush.h"
+#include "table/known.h"
+#include "table/table.h"
+#include "usdt/info.h"
+#include "usdt/looking.h"
+#include "compat.h"
+#include "doing.h"
+#include "hooks.h"
+#include "names.h"
+
+static struct {
+    VALUE hook;
+    bool on;
+    bool clearing;        /* the hook is out, but the flush read the rows: clear them at the next try */
+    size_t slot;          /* bytes of the smallest slot */
+    uint64_t left_out;    /* objects that the library allocated; written with the VM lock */
+    ps_known_table known; /* class, path, line -> row of ps_object_table */
+} objects = {.hook = Qnil};
+
+ps_doing *ps_own_work;
+
+VALUE ps_objects_leave_out(VALUE (*work)(VALUE), VALUE argument)
+{
+    return ps_doing_while(&ps_own_work, work, argument);
+}
+
+/* How many objects were left out so far. */
+static VALUE objects_left_out(VALUE self)
+{
+    return ULL2NUM(objects.left_out);
+}
+
+/* The child has no other thread of the parent. */
+static void after_fork_in_child(void)
+{
+    ps_own_work = NULL;
+}
+
+void ps_objects_mark(void)
+{
+    rb_gc_mark(objects.hook);
+}
+
+/* klass: 0 for an object that is internal to the VM. Allocates nothing. */
+static size_t find_name(char *to, VALUE klass)
+{
+    static const char internal[] = "(internal)";
+    VALUE real = klass ? rb_class_real(klass) : 0;
+    if (real) return ps_class_name(to, real);
+    memcpy(to, internal, sizeof(internal));
+    return sizeof(internal) - 1;
+}
+
+/* Has the class got a name since? Then its row, which is named after the superclass, is wrong. */
+static bool has_other_name(const ps_row *row, VALUE klass)
+{
+    return strncmp(row->site->name, "(anonymous ", 11) == 0 && !NIL_P(rb_mod_name(rb_class_real(klass)));
+}
+
+static ps_row *find_row(VALUE klass, VALUE path, long line)
+{
+    static const char nothing; /* the address of no class */
+    ps_address of_class = klass ? PS_ADDRESS(klass) : PS_ADDRESS(&nothing);
+    ps_known *known = ps_known_find(&objects.known, of_class, PS_ADDRESS(path), PS_ADDRESS(line));
+    if (PS_LIKELY(known && ps_known_is_current(known) && !has_other_name(known->row, klass)))
+        return known->row;
+    char name[PS_NAME_BUFFER];
+    size_t size = find_name(name, klass);
+    if (known && ps_ruby_site_is(known->row->site, name, size, path, line)) {
+        ps_known_renew(known);
+        return known->row;
+    }
+    const ps_site *site = ps_ruby_site(name, size, path, line);
+    ps_row *row =
+        ps_table_row(&ps_object_table, (uintptr_t)site->name, (uintptr_t)site->path, (uintptr_t)site->line);
+    if (ps_row_is_overflow(&ps_object_table, row)) return row;
+    if (!row->site) PS_WRITE_RELEASE(row->site, site);
+    ps_known_put(&objects.known, of_class, PS_ADDRESS(path), PS_ADDRESS(line), row);
+    return row;
+}
+
+/*
+ * From 3.2 on slots have several sizes. Ruby exports the function that returns an object's slot
+ * size, in no public header. The function reads the head of the heap page and nothing of the
+ * object. Without it each object counts as the smallest slot.
+ */
+#ifdef HAVE_RB_GC_OBJ_SLOT_SIZE
+extern size_t rb_gc_obj_slot_size(VALUE object);
+#endif
+
+static size_t slot_size(VALUE object)
+{
+#ifdef HAVE_RB_GC_OBJ_SLOT_SIZE
+    return rb_gc_obj_slot_size(object);
+#else
+    return objects.slot;
+#endif
+}
+
+static void count_object(VALUE tracepoint, void *unused)
+{
+    if (PS_UNLIKELY(!ps_is_main_ractor())) return;
+    if (PS_UNLIKELY(ps_doing_here(ps_own_work))) {
+        objects.left_out++;
+        return;
+    }
+    rb_trace_arg_t *arg = rb_tracearg_from_tracepoint(tracepoint);
+    VALUE object = rb_tracearg_object(arg), path = rb_tracearg_path(arg);
+    VALUE klass = RBASIC(object)->klass;
+    enum ruby_value_type type = RB_BUILTIN_TYPE(object);
+    if (type == RUBY_T_IMEMO || type == RUBY_T_NODE || type == RUBY_T_ICLASS) klass = 0;
+    long line = NIL_P(path) ? 0 : FIX2LONG(rb_tracearg_lineno(arg));
+    size_t size = slot_size(object);
+    ps_objects_add(find_row(klass, path, line), size, ps_requests_counted());
+}
+
+/*
+ * Called by Ruby on the allocating thread, with the VM lock, before the object has contents. The
+ * object's class is complete.
+ */
+static void on_newobj(VALUE tracepoint, void *unused)
+{
+    ps_look look = ps_look_begin(PS_LOOK_OBJECT);
+    count_object(tracepoint, unused);
+    ps_look_end(look);
+}
+
+void ps_objects_init(VALUE native)
+{
+    rb_define_singleton_method(native, "objects_left_out", objects_left_out, 0);
+    ps_at_fork(after_fork_in_child);
+    objects.hook = rb_tracepoint_new(0, RUBY_INTERNAL_EVENT_NEWOBJ, on_newobj, NULL);
+    VALUE constants = rb_const_get(rb_mGC, rb_intern("INTERNAL_CONSTANTS"));
+    const char *names[] = {"BASE_SLOT_SIZE", "RVALUE_SIZE"}; /* from 3.3 on; before */
+    for (int i = 0; i < 2 && !objects.slot; i++) {
+        VALUE size = rb_hash_lookup(constants, rb_id2sym(rb_intern(names[i])));
+        if (FIXNUM_P(size)) objects.slot = NUM2SIZET(size);
+    }
+    if (!objects.slot) objects.slot = 40;
+}
+
+static void refuse(const char *reason)
+{
+    ps_info_state(PS_PROBE_OBJECT__ALLOC, PS_STATE_REFUSED, reason);
+    ps_info_state(PS_PROBE_OBJECT__STATS, PS_STATE_REFUSED, reason);
+}
+
+void ps_objects_forbid_newobj(void)
+{
+    if (objects.on) rb_tracepoint_disable(objects.hook);
+    refuse(ps_newobj_reason());
+}
+
+static bool is_refused(void)
+{
+    /* Allocation hooks alone crash these versions. */
+    const char *crashing[] = {"3.2.0", "3.2.1", "3.2.2"};
+    for (size_t i = 0; i < sizeof(crashing) / sizeof(crashing[0]); i++) {
+        if (strcmp(ruby_version, crashing[i]) != 0) continue;
+        refuse("allocation hooks crash Ruby 3.2.0 to 3.2.2; upgrade to 3.2.3");
+        return true;
+    }
+    if (!ps_newobj_allowed()) refuse(ps_newobj_reason());
+    return !ps_newobj_allowed();
+}
+
+bool ps_objects_switch(uint32_t wanted)
+{
+    bool on = (wanted & PS_OBJECT_PROBES) && !is_refused();
+    if (on == objects.on && !objects.clearing) return true;
+    if (on) {
+        rb_tracepoint_enable(objects.hook);
+    } else {
+        rb_tracepoint_disable(objects.hook);
+        objects.clearing = true;
+        if (!ps_flush_try_lock()) return false;
+        ps_table_clear(&ps_object_table);
+        ps_flush_unlock();
+        ps_known_clear(&objects.known);
+    }
+    objects.clearing = false;
+    objects.on = on;
+    return true;
+}

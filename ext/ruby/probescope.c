@@ -1,0 +1,312 @@
+/*
+ * The Ruby extension: connects the core's watcher to Ruby's hooks.
+ *
+ *   watcher thread --request()--> flags, and triggers a postponed job
+ *   a Ruby thread, with the VM lock --job()--> switches hooks, takes the sample, finds names
+ *
+ * Only Probescope::Native is defined here; what an application calls is in lib/probescope.rb.
+ */
+#include <ruby/ruby.h>
+#include <ruby/debug.h>
+#include <ruby/version.h>
+
+#include <pthread.h>
+
+#include "base/atomic.h"
+#include "base/clock.h"
+#include "base/memory.h"
+#include "base/stopwatch.h"
+#include "table/known.h"
+#include "usdt/info.h"
+#include "usdt/looking.h"
+#include "compat.h"
+#include "doing.h"
+#include "hooks.h"
+#include "job.h"
+#include "methods.h"
+#include "names.h"
+#include "string_coverage.h"
+#include "ticks.h"
+
+static const char *refused; /* why nothing can be installed; NULL: it can */
+static unsigned requests;   /* what the watcher asked for and no job has done yet */
+
+/* Called on the watcher's thread, without the VM lock. */
+static void request(unsigned what)
+{
+    PS_FETCH_OR(requests, what);
+    ps_job_ask();
+}
+
+void ps_ask_for_sample(void)
+{
+    request(PS_REQUEST_SAMPLE);
+}
+
+static const ps_vm vm = {
+    .request = request,
+    .needs_upkeep = ps_features_need_upkeep,
+    .sample = ps_sampling_tick,
+    .sample_period = ps_ticks_look_again_ns,
+    .wake = ps_wake,
+    .cover_again = ps_functions_restart,
+};
+
+/* In the order in which hooks are switched. */
+static const ps_feature features[] = {
+    {.probes = PS_EXCEPTION_PROBES,
+     .hook = ps_exceptions_switch,
+     .refused = ps_jit_refuses_raises,
+     .needs_upkeep = ps_exceptions_need_disarm,
+     .do_upkeep = ps_exceptions_disarm},
+    {.probes = PS_BACKTRACE_PROBES, .hook = ps_backtraces_switch},
+    {.probes = PS_OBJECT_PROBES, .hook = ps_objects_switch},
+    {.probes = PS_GC_PROBES, .hook = ps_collections_switch},
+    {.probes = PS_SAMPLE_PROBES, .hook = ps_sampling_switch},
+    {.probes = PS_GVL_PROBES, .hook = ps_gvl_switch},
+    {.probes = PS_REQUEST_PROBES},
+    {.probes = PS_FUNCTION_PROBES | PS_LINE_PROBES,
+     .hook = ps_functions_switch,
+     .refused = ps_jit_refuses_calls,
+     .needs_upkeep = ps_functions_need_walk,
+     .do_upkeep = ps_functions_walk},
+    {.hook = ps_latency_switch, .needs_upkeep = ps_latency_need_look, .do_upkeep = ps_latency_look_again},
+};
+
+/*
+ * Is there hardly any room on the stack? Switching hooks pushes frames, and when Ruby swallows a
+ * SystemStackError inside a job, the thread ignores interrupts from then on. A fiber has room for
+ * some 1,200 frames, a thread for 10,000.
+ */
+static bool is_deep(void)
+{
+    enum { DEEP = 500 };
+    VALUE frames[DEEP];
+    int lines[DEEP];
+    return rb_profile_frames(0, DEEP, frames, lines) == DEEP;
+}
+
+void ps_at_fork(void (*in_child)(void))
+{
+    if (pthread_atfork(NULL, NULL, in_child) != 0) refused = "no memory for a handler of forks";
+}
+
+/*
+ * Threads that are switching hooks. The VM checks for other threads after each call there, and on a
+ * busy machine a time slice can end (ps_hold_vm_lock). No other thread may switch hooks then.
+ */
+static ps_doing *switching;
+
+/* The child has no other thread of the parent, and no thread forks while it switches hooks. */
+static void after_fork_in_child(void)
+{
+    switching = NULL;
+    ps_ticks_after_fork();
+    ps_wake_after_fork();
+}
+
+VALUE ps_while_nobody_switches(VALUE (*work)(VALUE), VALUE argument)
+{
+    while (switching && !ps_doing_here(switching)) rb_thread_schedule();
+    return ps_doing_while(&switching, work, argument);
+}
+
+static VALUE switch_hooks(VALUE what)
+{
+    if (what & PS_REQUEST_SWITCH) ps_features_switch();
+    if (what & PS_REQUEST_UPKEEP) ps_features_do_upkeep();
+    return Qnil;
+}
+
+static VALUE do_jobs(VALUE what)
+{
+    if (what & PS_REQUEST_SAMPLE) ps_sampling_take();
+    if (what & (PS_REQUEST_SWITCH | PS_REQUEST_UPKEEP)) ps_while_nobody_switches(switch_hooks, what);
+    return Qnil;
+}
+
+static VALUE left_out(VALUE what)
+{
+    return ps_objects_leave_out(do_jobs, what);
+}
+
+/*
+ * Called by Ruby as a postponed job, on a thread of the main Ractor. From 3.3 on also in another
+ * Ractor: after a collection that left finalizers Ruby runs all pending jobs there. The job does
+ * nothing there. A hook that is put in there reports that Ractor alone, and Ruby takes it out of
+ * the Ractor's freed memory once the Ractor has ended.
+ *
+ * Work that is not done stays in `requests`, and the watcher asks again at its next look.
+ */
+static void run_job(void *unused)
+{
+    if (!ps_is_main_ractor()) return;
+    unsigned what = PS_EXCHANGE(requests, 0), hooks = what & (PS_REQUEST_SWITCH | PS_REQUEST_UPKEEP);
+    if (hooks && (switching || ps_functions_put_off() || is_deep())) {
+        PS_FETCH_OR(requests, hooks);
+        what &= ~hooks;
+    }
+    if (!what) return;
+    ps_stopwatch began = ps_stopwatch_start();
+    ps_job_do(left_out, what);
+    ps_looking_add(ps_stopwatch_stop(began));
+}
+
+/*
+ * Called by Ruby in each collection. As the root has no write barrier, Ruby calls it once more at
+ * the end of a collection in steps. From then until the next collection no address of an object
+ * that was seen is freed (docs/decisions/157).
+ */
+static void mark_all(void *unused)
+{
+    ps_known_epoch++;
+    ps_trace_context_mark();
+    ps_functions_mark();
+    ps_latency_mark();
+    ps_exceptions_mark();
+    ps_backtraces_mark();
+    ps_objects_mark();
+    ps_ticks_mark();
+}
+
+/*
+ * Not write-barrier protected, so Ruby marks it in every collection: hooks add addresses to tables
+ * at any moment.
+ */
+static const rb_data_type_t root_type = {"probescope/root", {mark_all, NULL, NULL}, 0, 0, 0};
+
+static VALUE native_stop(VALUE self);
+
+/* Called by Ruby at its end, in the order of at_exit. Flushes the last part of a second. */
+static void stop_at_end(VALUE unused)
+{
+    ps_jit_forget();
+    native_stop(Qnil);
+}
+
+/*
+ * start(memory_limit_in_bytes): raises SystemCallError when the thread cannot be started, and Error
+ * when this Ruby cannot run jobs or a handler of forks is missing.
+ */
+static VALUE native_start(VALUE self, VALUE limit)
+{
+    if (ps_features_installed()) return Qfalse;
+    if (refused) rb_raise(rb_const_get(rb_path2class("Probescope"), rb_intern("Error")), "%s", refused);
+    ps_memory_set_limit(NUM2SIZET(limit));
+    ps_wake_init();
+    ps_functions_start();
+    int error = ps_features_install(&vm);
+    if (error) {
+        ps_functions_stop();
+        rb_syserr_fail(error, "probescope's watcher thread");
+    }
+    /*
+     * Not at_exit, which takes a block: TracePoints of the application would see the block, and an
+     * exception that they raise could leave it.
+     */
+    static bool end_is_known;
+    if (!end_is_known) rb_set_end_proc(stop_at_end, Qnil);
+    end_is_known = true;
+    return Qtrue;
+}
+
+static VALUE unhook(VALUE unused)
+{
+    while (!ps_features_unhook() && !ps_functions_in_hook()) {
+    }
+    return Qnil;
+}
+
+/* Flushes, ends the watcher and takes all hooks out. */
+static VALUE native_stop(VALUE self)
+{
+    if (!ps_features_installed()) return Qfalse;
+    ps_watcher_stop();
+    ps_functions_stop();
+    ps_features_uninstall();
+    ps_while_nobody_switches(unhook, Qnil);
+    return Qtrue;
+}
+
+static VALUE native_cover(VALUE self, VALUE roots, VALUE outside, VALUE ours, VALUE patterns)
+{
+    ps_cover(roots, outside, ours, patterns);
+    ps_functions_restart();
+    ps_backtraces_forget();
+    return Qnil;
+}
+
+/* {probe name => [state, reason or nil]} and the counters of probescope_info. */
+static VALUE native_status(VALUE self)
+{
+    VALUE probes = rb_hash_new(), status = rb_hash_new();
+    for (int i = 0; i < PS_PROBE_COUNT; i++) {
+        const struct ps_info_probe *probe = &probescope_info.probes[i];
+        VALUE reason = probe->reason[0] ? rb_utf8_str_new_cstr(probe->reason) : Qnil;
+        rb_hash_aset(probes, rb_id2sym(rb_intern(ps_probe_names[i])),
+                     rb_assoc_new(rb_id2sym(rb_intern(ps_state_names[ps_info_state_of(i)])), reason));
+    }
+    rb_hash_aset(status, rb_id2sym(rb_intern("installed")), ps_features_installed() ? Qtrue : Qfalse);
+    rb_hash_aset(status, rb_id2sym(rb_intern("probes")), probes);
+    rb_hash_aset(status, rb_id2sym(rb_intern("clock")),
+                 rb_str_new_cstr(ps_clock.counter ? "cycles" : "vdso"));
+    rb_hash_aset(status, rb_id2sym(rb_intern("memory_used")), SIZET2NUM(ps_memory_used()));
+    rb_hash_aset(status, rb_id2sym(rb_intern("memory_limit")), SIZET2NUM(ps_memory_limit()));
+    rb_hash_aset(status, rb_id2sym(rb_intern("rows_dropped")), ULL2NUM(probescope_info.rows_dropped));
+    rb_hash_aset(status, rb_id2sym(rb_intern("flushes")), ULL2NUM(probescope_info.flushes));
+    return status;
+}
+
+RUBY_FUNC_EXPORTED void Init_probescope(void)
+{
+    VALUE probescope = rb_define_module("Probescope");
+    VALUE native = rb_define_module_under(probescope, "Native");
+    rb_define_singleton_method(native, "start", native_start, 1);
+    rb_define_singleton_method(native, "stop", native_stop, 0);
+    rb_define_singleton_method(native, "cover", native_cover, 4);
+    rb_define_singleton_method(native, "calibrate", ps_exceptions_calibrate, 3);
+    rb_define_singleton_method(native, "status", native_status, 0);
+
+    static VALUE root;
+    rb_gc_register_address(&root);
+    root = TypedData_Wrap_Struct(rb_cObject, &root_type, (void *)&vm);
+
+    ps_clock_start();
+    ps_names_init();
+    ps_looking_besides(PS_LOOK_FUNCTION, 21);
+    ps_looking_usual(PS_LOOK_FUNCTION, 16);
+    ps_looking_besides(PS_LOOK_LINE, 24);
+    ps_looking_besides(PS_LOOK_LATENCY, 24);
+    /*
+     * At each raise the VM calls Exception#backtrace, which is redefined meanwhile
+     * (backtraces_hooks.c).
+     */
+    ps_looking_besides(PS_LOOK_EXCEPTION, 130);
+    ps_looking_besides(PS_LOOK_OBJECT, 29);
+    ps_looking_besides(PS_LOOK_BRACKET, 10);
+    ps_current_stack_init();
+    ps_trace_context_init();
+    ps_thread_context_init(native);
+    ps_ractors_init();
+    ps_jit_init();
+    ps_methods_init();
+    ps_functions_init();
+    ps_latency_init();
+    ps_exceptions_init();
+    ps_backtraces_init();
+    ps_objects_init(native);
+    ps_collections_init();
+    ps_gvl_init();
+    ps_run_time_probes_init(probescope, native);
+    ps_requests_init(native);
+    ps_latency_define_methods(native);
+    VALUE version = rb_const_get(probescope, rb_intern("VERSION"));
+    ps_info_start("ruby", ruby_version, StringValueCStr(version));
+    ps_features_init(features, sizeof(features) / sizeof(features[0]));
+    if (ps_gvl_reason()) ps_info_state(PS_PROBE_GVL__WAIT, PS_STATE_UNSUPPORTED, ps_gvl_reason());
+    if (!PS_HAVE_RESCUE_EVENT)
+        ps_info_state(PS_PROBE_EXCEPTION__RESCUE, PS_STATE_UNSUPPORTED, "Ruby tells of rescues from 3.3 on");
+    ps_at_fork(after_fork_in_child);
+    const char *reason = ps_job_init(run_job);
+    if (reason) refused = reason;
+}

@@ -1,0 +1,187 @@
+/*
+ * Samples. A thread's stack is read at the tick, on that thread (ticks.c). A job with the VM lock
+ * then finds the rows of its frames here. Frames are ISeqs or method entries. What is known about a
+ * frame is kept by the frame's address until the next collection.
+ *
+ * Where stacks cannot be read at the tick, the watcher triggers a job. Ruby runs the job at its
+ * next check for interrupts, on the thread that holds the VM lock, and the sample is the stack at
+ * that check. Time in C is charged to the code that makes the next check.
+ *
+ * A block counts as its method: a hot `each do ... end` shows as the method that contains it. The
+ * self time of a builtin, a function written in C or in Ruby's own <internal:...> files, counts as
+ * its caller's. Its total time remains its own.
+ */
+#include <ruby/ruby.h>
+#include <ruby/debug.h>
+
+#include <string.h>
+
+#include "base/atomic.h"
+#include "base/thread_id.h"
+#include "features/samples.h"
+#include "table/flush.h"
+#include "table/known.h"
+#include "table/table.h"
+#include "usdt/info.h"
+#include "compat.h"
+#include "hooks.h"
+#include "names.h"
+#include "ticks.h"
+
+static struct {
+    bool on;
+    bool clearing;        /* the flush was reading the rows: clear them at the next try */
+    ps_known_table known; /* frame -> row of ps_sample_table */
+} sampling;
+
+static bool is_builtin(const ps_site *site)
+{
+    return strncmp(site->path, "<cfunc>", 7) == 0 || strncmp(site->path, "<internal:", 10) == 0;
+}
+
+/*
+ * The key is name, path and the method's line. Outside methods each block has a frame of its own,
+ * so there the line is not in the key. The first frame seen gives the line, and callers are looked
+ * at before callees.
+ */
+static ps_row *row_of_site(const ps_site *site, bool is_method)
+{
+    uintptr_t line = is_method ? (uintptr_t)site->line : 0;
+    ps_row *row = ps_table_row(&ps_sample_table, (uintptr_t)site->name, (uintptr_t)site->path, line);
+    if (row->site) return row;
+    row->builtin = is_builtin(site);
+    PS_WRITE_RELEASE(row->site, site);
+    return row;
+}
+
+static ps_row *find_row(VALUE frame)
+{
+    ps_known *known = ps_known_find(&sampling.known, PS_ADDRESS(frame), PS_NO_ADDRESS, PS_NO_ADDRESS);
+    if (PS_LIKELY(known && ps_known_is_current(known))) return known->row;
+    char name[PS_NAME_BUFFER];
+    size_t size = ps_frame_name(name, frame);
+    VALUE path = rb_profile_frame_path(frame), first = rb_profile_frame_first_lineno(frame);
+    long line = FIXNUM_P(first) ? FIX2LONG(first) : 0;
+    if (known && ps_ruby_site_is(known->row->site, name, size, path, line)) {
+        ps_known_renew(known);
+        return known->row;
+    }
+    ps_row *row = row_of_site(ps_ruby_site(name, size, path, line), ps_frame_is_method(frame));
+    if (!ps_row_is_overflow(&ps_sample_table, row))
+        ps_known_put(&sampling.known, PS_ADDRESS(frame), PS_NO_ADDRESS, PS_NO_ADDRESS, row);
+    return row;
+}
+
+/* A collection has a row of its own, on top of the stack that it interrupted. */
+static ps_row *row_of_collections(void)
+{
+    static const char name[] = "(garbage collection)";
+    return row_of_site(ps_site_intern(name, sizeof(name) - 1, "", 0, 0), false);
+}
+
+/*
+ * JIT code may not have written its position yet. Then rb_profile_frames() has no line for the
+ * innermost frame. By the next check the position is written: if the stack is still the same, that
+ * line counts.
+ */
+static int line_of_now(const ps_tick *tick)
+{
+    VALUE frames[PS_SAMPLE_FRAMES_MAX];
+    int lines[PS_SAMPLE_FRAMES_MAX];
+    if (tick->thread_id != ps_thread_id()) return 0;
+    int count = rb_profile_frames(0, PS_SAMPLE_FRAMES_MAX, frames, lines);
+    bool same = count == (int)tick->count && memcmp(frames, tick->frames, sizeof(*frames) * tick->count) == 0;
+    return same ? rb_sourceline() : 0;
+}
+
+/*
+ * at_tick: the stack was read at the tick. In a stack that is read at a check, the innermost frame
+ * may be a builtin that only makes that check.
+ */
+static void add(ps_tick *tick, ps_counted *request, bool at_tick)
+{
+    ps_sample_frame sample[PS_SAMPLE_FRAMES_MAX];
+    uint32_t first = tick->in_gc, count = tick->count, leaf = first;
+    if (!count) return;
+    if (count > PS_SAMPLE_FRAMES_MAX - first) count = PS_SAMPLE_FRAMES_MAX - first;
+    bool wants_lines = PS_ENABLED(SAMPLE) || PS_ENABLED(SAMPLE__FRAME);
+    for (uint32_t i = count; i-- > 0;) {
+        ps_row *row = find_row(tick->frames[i]);
+        int line = tick->lines[i];
+        if (i == 0 && line <= 0 && wants_lines && !row->builtin) line = line_of_now(tick);
+        sample[first + i] = (ps_sample_frame){row, line > 0 ? (uint32_t)line : 0};
+        if (!row->builtin) leaf = first + i;
+    }
+    if (tick->in_gc) {
+        sample[0] = (ps_sample_frame){row_of_collections(), 0};
+        leaf = 0;
+    }
+    const ps_row *builtin = at_tick && leaf > 0 && sample[0].row->builtin ? sample[0].row : NULL;
+    ps_samples_add(sample, first + count, leaf, builtin, tick->weight, tick->thread_id, request);
+}
+
+static void take_now(void)
+{
+    ps_tick now = {.weight = ps_samples_weigh(), .thread_id = ps_thread_id()};
+    if (!now.weight) return;
+    int count = rb_profile_frames(0, PS_SAMPLE_FRAMES_MAX, now.frames, now.lines);
+    now.count = count > 0 ? (uint32_t)count : 0;
+    add(&now, ps_requests_counted(), false);
+}
+
+void ps_sampling_take(void)
+{
+    if (!sampling.on || !ps_is_main_ractor()) return;
+    ps_tick tick;
+    while (ps_ticks_next(&tick)) add(&tick, ps_requests_counted_in(tick.request), true);
+    if (!ps_ticks_are_on()) take_now();
+}
+
+bool ps_sampling_tick(uint64_t now, uint64_t due)
+{
+    static bool were_read;
+    bool are_read = ps_ticks_are_on();
+    if (were_read && !are_read) ps_samples_begin(); /* CPU time until now has been weighed */
+    were_read = are_read;
+    return ps_ticks_look(now) || (!are_read && ps_samples_tick());
+}
+
+static void state(uint32_t wanted, const char *reason)
+{
+    static const enum ps_probe probes[] = {PS_PROBE_SAMPLE, PS_PROBE_SAMPLE__STATS, PS_PROBE_SAMPLE__FRAME};
+    for (size_t i = 0; i < sizeof(probes) / sizeof(probes[0]); i++) {
+        bool degraded = ps_info_state_of(probes[i]) == PS_STATE_DEGRADED;
+        if (!(wanted >> probes[i] & 1) || (!reason && !degraded)) continue;
+        ps_info_state(probes[i], reason ? PS_STATE_DEGRADED : PS_STATE_ON, reason);
+    }
+}
+
+/* Reads stacks at the tick where possible. False: it is not known yet whether that is possible. */
+static bool choose_way(uint32_t wanted)
+{
+    bool later;
+    const char *reason = ps_ticks_begin(&later);
+    ps_ticks_by_request(!reason && wanted & PS_BIT(STATS__BY_REQUEST));
+    if (!later) state(wanted, reason);
+    return !later;
+}
+
+bool ps_sampling_switch(uint32_t wanted)
+{
+    bool on = (wanted & PS_SAMPLE_PROBES) != 0;
+    bool chosen = true;
+    if (on) chosen = choose_way(wanted);
+    else ps_ticks_end();
+    if (on == sampling.on && !sampling.clearing) return chosen;
+    if (!on) {
+        sampling.clearing = true;
+        if (!ps_flush_try_lock()) return false;
+        ps_table_clear(&ps_sample_table);
+        ps_flush_unlock();
+        ps_known_clear(&sampling.known);
+        ps_ticks_forget();
+    }
+    sampling.clearing = false;
+    sampling.on = on;
+    return chosen;
+}
