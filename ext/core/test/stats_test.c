@@ -493,7 +493,7 @@ static void begins_the_first_interval_of_a_child_at_the_fork(void)
     /* Rows of an interval that has not ended. */
     row_of(&ps_functions, "f")->count[PS_FUNCTION_CALLS]++;
     hooks_are_in = false;
-    CHECK(!ps_stats_flush_covered(false, covered));
+    CHECK(!ps_stats_flush_covered(covered));
     check_sleep_ms(1);
     uint64_t before = ps_monotonic_ns();
     pid_t child = fork();
