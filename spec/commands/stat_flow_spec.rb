@@ -295,13 +295,14 @@ RSpec.describe "The live commands on a Ruby process", :bpf do
       order(ruby, "shop")
       busy, other = cpus
       pin(ruby, busy)
-      command.signal(:STOP)
+      tracer = tracers_of(ruby.pid).first[/\d+/].to_i
+      Process.kill(:STOP, tracer)
       ruby.puts("burst")
       ruby.await_line(/\Adid burst$/, within: 120)
       pin(ruby, other)
       ruby.close_stdin
       expect(ruby.wait.exitstatus).to eq(0)
-      command.signal(:CONT)
+      Process.kill(:CONT, tracer)
       expect(command.wait.exitstatus).to eq(0), command.err
 
       lines = lines_of(command)

@@ -5,7 +5,8 @@ require "spec_helper"
 # The memory that the bridge's exporter needs for a process that makes up calls, names and
 # exceptions as fast as they can be read. The lines have the format of bpftrace's
 # (Probescope::Otel::Lines).
-RSpec.describe "probescope otel's exporter and a process that makes up what it does", :slow do
+RSpec.describe "probescope otel's exporter and a process that makes up what it does", :slow,
+               full: "computes for minutes beside other tests" do
   # In MiB above the exporter's memory at its start. With all calls kept, it was 246.
   most = 160
   lines = 200_000
