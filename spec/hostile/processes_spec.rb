@@ -272,7 +272,7 @@ RSpec.describe "Hostile processes", :bpf do
 
     # 1,000 processes of two users, each with its own file that costs as much as a reader's bounds
     # allow.
-    it "are a thousand: ps takes at most 5 s of CPU time and 100 MB, and shows the honest process", within: 600 do
+    it "are a thousand: ps takes at most 5 s of CPU and 100 MB, and shows the honest process", within: 600 do
       names = "\0probescope_info\0".ljust(64 << 10, "x")
       sections = [[0, 0, 0, 0], [11, 0x100000, 64 << 10, 2], [3, 0x80000, names.bytesize, 0],
                   [7, 0x600, 200 << 10, 0]]
