@@ -735,7 +735,7 @@ void ps_stacks_forget_clocks(void)
 {
     pthread_mutex_lock(&stacks.lock);
     stacks.count = 0;
-    stacks.listed_ns = 0;
+    stacks.listed_ns = stacks.tick_ns = 0;
     pthread_mutex_unlock(&stacks.lock);
 }
 
