@@ -101,6 +101,26 @@ PROGRAMS = {
     "pool-0.2ms": POOL.replace("ADDITIONS", "3_000"),
     "pool-2ms": POOL.replace("ADDITIONS", "30_000"),
     "pool-20ms": POOL.replace("ADDITIONS", "300_000"),
+    # A thread for each job of some 1 ms, and work of the main thread.
+    "short-threads": """
+import threading
+def first():
+    n = 0
+    while n < 6_000: n += 1
+def second():
+    n = 0
+    while n < 12_000: n += 1
+def job():
+    timed(first)
+    timed(second)
+ends = time.process_time() + seconds
+while time.process_time() < ends:
+    for _ in range(10):
+        thread = threading.Thread(target=job)
+        thread.start()
+        thread.join()
+    timed(heavy)
+""",
     # A call of C that holds the GIL, and a call after it.
     "product": "run_for(seconds, *(lambda f=f: timed(f) for f in (product, trivial, light, trivial)))",
     "c-calls": "run_for(seconds, *(lambda f=f: timed(f) for f in "

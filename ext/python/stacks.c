@@ -44,7 +44,9 @@ enum {
     ASKED_MOST = 16,    /* threads that the kernel is asked about in one tick */
     ASKED_RARELY = 4,   /* of more than FEW, if another thread was met: in one tick of so many */
     TRIES_TO_MEND = 12, /* to read the callers of a torn stack */
-    WAIT_MOST_NS = 100000000,    /* for so long a stack waits in the queue */
+    WAIT_MOST_NS = 100000000,       /* for so long a stack waits in the queue */
+    NEW_UNTIL_NS = 1000000000,      /* of CPU time a thread is new, see weight_of() */
+    STANDS_FOR_MOST_NS = 100000000, /* a tick; the process may have been stopped before it */
     CARRIED_MOST_NS = 1000000000 /* CPU time without a stack that a thread carries on; more of it is missed */
 };
 
@@ -55,6 +57,7 @@ struct thread {
     uint64_t charged;          /* its CPU time up to its last stack */
     uint64_t at_tick;          /* its CPU time at the last tick */
     uint64_t before;           /* its CPU time in this tick */
+    bool is_new;               /* it came after the first list, see weight_of() */
     bool unmet;                /* it ran since the last tick, and does not run now */
     bool gone;                 /* it has no clock any more */
     bool is_called_away;       /* other processes come first when a system call of it is over */
@@ -78,7 +81,9 @@ static struct {
     uint32_t skipped;   /* lists that were skipped since then */
     bool any_gone;
     uint32_t tick;
-    uint64_t tick_ns; /* when the last tick came; 0: there was none */
+    uint64_t tick_ns;     /* when the last tick came; 0: there was none */
+    uint64_t interval_ns; /* from the tick before to this one */
+    uint64_t of_new_ns;   /* what new threads stand for that were met since the last stack of one */
     /* What this tick found, see ps_info_ticked(). */
     uint64_t ran_ns;
     uint32_t met;
@@ -163,6 +168,7 @@ static bool add(uintptr_t state, const struct head *head, uint64_t now)
     stacks.thread[stacks.count++] = (struct thread){.state = state,
                                                     .id = head->id,
                                                     .clock = clock,
+                                                    .is_new = stacks.listed_ns && used < NEW_UNTIL_NS,
                                                     .charged = charged,
                                                     .at_tick = charged,
                                                     .listed = stacks.list};
@@ -184,7 +190,7 @@ static void drop_gone(void)
             i++;
             continue;
         }
-        if (thread->at_tick > thread->charged) miss(thread->at_tick - thread->charged);
+        if (thread->at_tick > thread->charged && !thread->is_new) miss(thread->at_tick - thread->charged);
         *thread = stacks.thread[--stacks.count];
     }
     stacks.any_gone = false;
@@ -411,6 +417,30 @@ static bool is_like(const ps_read_stack *one, const ps_read_stack *other)
 }
 
 /*
+ * A stack weighs what its thread used since its last one. A thread that ends within a tick's time
+ * would have too small a share: nobody knows what it used by its end. So a new thread's stack weighs
+ * what every tick stands for, the time since the tick before, until its last tick matters little.
+ */
+static uint64_t weight_of(struct thread *thread, uint64_t used)
+{
+    uint64_t weight = used - thread->charged;
+    thread->charged = used;
+    if (!thread->is_new) return weight;
+    thread->is_new = used < NEW_UNTIL_NS;
+    weight = stacks.of_new_ns;
+    stacks.of_new_ns = 0;
+    return weight;
+}
+
+/* A tick met the thread. ticks: for how many it stands. */
+static void meet(const struct thread *thread, uint32_t ticks)
+{
+    uint64_t since = stacks.interval_ns < STANDS_FOR_MOST_NS ? stacks.interval_ns : STANDS_FOR_MOST_NS;
+    if (thread->is_new) stacks.of_new_ns += since * ticks;
+    else stacks.met += ticks;
+}
+
+/*
  * Puts the stack that was read into the queue. used: the thread's CPU time. The queue is full when
  * the VM does not take stacks, as in a long call of C with the GIL. Then the stack is mostly the
  * last one again.
@@ -421,8 +451,7 @@ static void put(struct thread *thread, uint64_t used, uint64_t now)
     uint64_t waiting = stacks.put - PS_READ_ACQUIRE(stacks.taken);
     read->state_id = thread->id;
     read->thread_id = (uint64_t)tid_of(thread);
-    read->weight = used - thread->charged;
-    thread->charged = used;
+    read->weight = weight_of(thread, used);
     if (waiting == QUEUE) {
         if (is_like(read, last)) PS_FETCH_ADD(last->weight, read->weight);
         else miss(read->weight);
@@ -441,7 +470,7 @@ static bool note_clock(struct thread *thread)
     if (!thread->before) thread->gone = stacks.any_gone = true;
     bool ran = thread->before > thread->at_tick;
     if (ran) {
-        stacks.ran_ns += thread->before - thread->at_tick;
+        if (!thread->is_new) stacks.ran_ns += thread->before - thread->at_tick;
         thread->at_tick = thread->before;
         thread->idle = 0;
     } else if (thread->idle < IDLE) {
@@ -449,7 +478,7 @@ static bool note_clock(struct thread *thread)
     }
     /* A thread that ended after its last sample has no reading from after that sample. */
     if (thread->at_tick > thread->charged && thread->at_tick - thread->charged > CARRIED_MOST_NS) {
-        miss(thread->at_tick - thread->charged);
+        if (!thread->is_new) miss(thread->at_tick - thread->charged);
         thread->charged = thread->at_tick;
     }
     return ran;
@@ -468,7 +497,7 @@ static enum seen look(struct thread *thread, uint64_t now)
     if (!thread->unmet) return SLEPT;
     uint64_t used = ps_clock_try(thread->clock);
     if (used <= thread->before || !read_stack(thread, now)) return HAS_NO_CPU;
-    stacks.met++;
+    meet(thread, 1);
     put(thread, used, now);
     thread->unmet = false;
     thread->beside = BESIDE;
@@ -587,7 +616,7 @@ static bool look_at_interrupted(uint64_t now, uint64_t due, uint32_t weight)
         if (!ps_is_asleep(tid_of(thread)) && !ask_about(&interrupted, thread, now, due)) return false;
     }
     struct thread *last = interrupted.thread;
-    if (last) stacks.met += weight;
+    if (last) meet(last, weight);
     if (last && !counts_interrupted(last, interrupted.was_late)) return true;
     if (last && read_stack(last, now)) put(last, last->before, now);
     return true;
@@ -604,7 +633,7 @@ static void look_again(uint64_t now)
     if (!holder || !read_stack(holder, now)) return;
     uint64_t used = ps_clock_try(holder->clock);
     if (used <= holder->before) return;
-    stacks.met++;
+    meet(holder, 1);
     put(holder, used, now);
 }
 
@@ -706,11 +735,9 @@ static void read_running(uint64_t now, uint64_t due)
 }
 
 /* What the ticks missed can be told from the outside: see ticked_time.rb. */
-static void tell_what_it_met(uint64_t now)
+static void tell_what_it_met(void)
 {
-    uint64_t since = stacks.tick_ns ? now - stacks.tick_ns : 0;
-    if (since) ps_info_ticked(stacks.ran_ns, stacks.met * since, stacks.met);
-    stacks.tick_ns = now;
+    if (stacks.interval_ns) ps_info_ticked(stacks.ran_ns, stacks.met * stacks.interval_ns, stacks.met);
     stacks.ran_ns = stacks.met = 0;
 }
 
@@ -720,8 +747,10 @@ bool ps_stacks_tick(uint64_t now, uint64_t due)
     bool wanted = false;
     if (stacks.on) {
         be_punctual();
+        stacks.interval_ns = stacks.tick_ns ? now - stacks.tick_ns : 0;
+        stacks.tick_ns = now;
         read_running(now, due);
-        tell_what_it_met(now);
+        tell_what_it_met();
         uint64_t taken = PS_READ_ACQUIRE(stacks.taken), waiting = stacks.put - taken;
         ps_copied_code_sampled(stacks.put, taken);
         wanted =
@@ -758,7 +787,7 @@ static void forget(void)
     ps_memory_give(stacks.thread, stacks.capacity * sizeof(*stacks.thread));
     stacks.thread = NULL;
     stacks.count = stacks.capacity = 0;
-    stacks.listed_ns = stacks.missed_ns = stacks.tick_ns = 0;
+    stacks.listed_ns = stacks.missed_ns = stacks.tick_ns = stacks.of_new_ns = 0;
 }
 
 bool ps_stacks_begin(PyInterpreterState *interpreter, uint64_t own)

@@ -53,9 +53,8 @@ int ruby_thread_has_gvl_p(void);
 int ruby_native_thread_p(void);
 
 enum { SIGNAL = SIGURG, THREADS_MAX = 4096, RING = 256, PROBE = THREADS_MAX };
-#define LATE_NS      100000000u
-#define LOOK_NS      50000000u
-#define BEGINNING_NS 1000000u
+#define LATE_NS 100000000u
+#define LOOK_NS 50000000u
 /*
  * A native thread takes some 50 us from the end of its wait to its own end, by estimate. The wait
  * is 3 s (THREAD_CACHE_TIME in Ruby's thread_pthread.c).
@@ -67,6 +66,8 @@ struct thread {
     int tid;   /* 0: free */
     int timer; /* the kernel's number for it */
     uint32_t random;
+    bool is_new;         /* it began while ticks were on, */
+    uint64_t first_ns;   /* and its first sample weighs this; 0: it has had its first sample */
     uint64_t charged_ns; /* its CPU time up to its last sample */
     uint64_t due_ns;     /* its CPU time at the next sample */
     VALUE ruby;          /* before 3.3: the Thread that the native thread runs, or ran last */
@@ -156,7 +157,8 @@ static bool has_frames(void)
 /* Called on the thread itself. */
 static void take(struct thread *thread, bool in_gc, uint64_t cpu)
 {
-    uint64_t weight = cpu - thread->charged_ns;
+    uint64_t weight = thread->first_ns ? thread->first_ns : cpu - thread->charged_ns;
+    thread->first_ns = 0;
     uint32_t head = PS_READ_ACQUIRE(ticks.head);
     do {
         if (head - PS_READ_ACQUIRE(ticks.tail) >= RING) {
@@ -270,31 +272,58 @@ static struct thread *free_place(void)
     return thread;
 }
 
-static void start(struct thread *thread, int tid)
+/*
+ * How often the kernel looks at CPU clocks. A timer's signal comes with the first look after the
+ * timer has run out.
+ */
+static uint64_t kernel_tick_ns(void)
+{
+    struct timespec tick;
+    if (clock_getres(CLOCK_MONOTONIC_COARSE, &tick) != 0 || tick.tv_sec || tick.tv_nsec < 100000)
+        return 4000000;
+    return (uint64_t)tick.tv_nsec;
+}
+
+/*
+ * The first sample is due at a random time within a period.
+ *
+ * A thread that begins meanwhile may end within the period. Of many such threads each has its share
+ * if the first sample of a thread weighs a whole period, and what the thread uses after its last
+ * sample is in none. The period is then a number of the kernel's ticks, and the sample is due at the
+ * beginning of one of them, so that its signal comes at any time in the period alike.
+ */
+static void start(struct thread *thread, int tid, bool is_new)
 {
     int timer = thread ? ps_cpu_timer_create(tid, SIGNAL, (int)(thread - ticks.thread)) : -1;
     if (timer < 0) {
         PS_WRITE(ticks.failed, true);
         return;
     }
+    uint64_t kernel_tick = kernel_tick_ns();
+    uint64_t in_period = (PS_SAMPLE_NS + kernel_tick / 2) / kernel_tick;
+    if (!in_period) in_period = 1;
     thread->timer = timer;
     thread->request = Qnil;
     thread->random = ((uint32_t)ps_monotonic_ns() ^ (uint32_t)tid * 2654435761u) | 1;
     thread->charged_ns = ps_clock_try(ps_cpu_clock_of(tid));
-    /* Ruby still has to make a new thread the current one, which takes some us. */
-    thread->due_ns = thread->charged_ns + BEGINNING_NS + next_random(thread) % (PS_SAMPLE_NS - BEGINNING_NS);
+    thread->is_new = is_new;
+    thread->first_ns = is_new ? in_period * kernel_tick : 0;
+    uint64_t random = next_random(thread);
+    uint64_t first = is_new ? random % in_period * kernel_tick : random % PS_SAMPLE_NS;
+    if (!first) first = 1; /* 0 would stop the timer */
+    thread->due_ns = thread->charged_ns + first;
     PS_WRITE_RELEASE(thread->tid, tid);
-    ps_cpu_timer_start_in(timer, thread->due_ns - thread->charged_ns);
+    ps_cpu_timer_start_in(timer, first);
 }
 
 /* ruby: the Thread. Before 3.3, called with the VM lock. */
-static void arm(int tid, VALUE ruby)
+static void arm(int tid, VALUE ruby, bool is_new)
 {
     pthread_mutex_lock(&ticks.arming);
     struct thread *thread = ticks.on ? find(tid) : NULL;
     if (ticks.on && !thread) {
         thread = free_place();
-        start(thread, tid);
+        start(thread, tid, is_new);
     }
     if (thread) thread->ruby = ruby;
     pthread_mutex_unlock(&ticks.arming);
@@ -309,7 +338,7 @@ static void disarm_this(void)
     struct thread *thread = find((int)ps_thread_id());
     if (thread) {
         ps_cpu_timer_delete(thread->timer);
-        PS_FETCH_ADD(ticks.missed_ns, thread_cpu_ns() - thread->charged_ns);
+        if (!thread->is_new) PS_FETCH_ADD(ticks.missed_ns, thread_cpu_ns() - thread->charged_ns);
         PS_WRITE(thread->tid, 0);
     }
     pthread_mutex_unlock(&ticks.arming);
@@ -341,7 +370,7 @@ static void arm_this(void)
     uint32_t generation = PS_READ(ticks.generation);
     if (PS_LIKELY(armed_in == generation) || !PS_READ(ticks.on)) return;
     armed_in = generation;
-    arm((int)ps_thread_id(), Qnil);
+    arm((int)ps_thread_id(), Qnil, true);
 }
 
 static pid_t hooked_in; /* the reason is in gvl_hooks.c */
@@ -376,7 +405,7 @@ static void postpone(uint64_t now) {}
  */
 static void on_begin(rb_event_flag_t event, VALUE data, VALUE self, ID method, VALUE class)
 {
-    if (PS_READ(ticks.on)) arm((int)ps_thread_id(), rb_thread_current());
+    if (PS_READ(ticks.on)) arm((int)ps_thread_id(), rb_thread_current(), true);
     ps_ticks_enter(Qnil);
 }
 
@@ -506,7 +535,7 @@ const char *ps_ticks_begin(bool *later)
     VALUE list = rb_funcall(rb_cThread, rb_intern("list"), 0);
     for (long i = 0; i < RARRAY_LEN(list); i++) {
         int tid = ps_native_id(RARRAY_AREF(list, i));
-        if (tid) arm(tid, RARRAY_AREF(list, i));
+        if (tid) arm(tid, RARRAY_AREF(list, i), false);
     }
     return NULL;
 }
@@ -706,6 +735,6 @@ void ps_ticks_after_fork(void)
     ticks.asked = ticks.ring && ticks.seen == PS_SEEN_UNKNOWN;
     if (!ticks.on) return;
     ticks.generation += ticks.generation + 1 ? 1 : 2;
-    arm((int)ps_thread_id(), rb_thread_current());
+    arm((int)ps_thread_id(), rb_thread_current(), false);
     if (ticks.by_request) ps_ticks_enter(ps_requests_of(rb_thread_current()));
 }

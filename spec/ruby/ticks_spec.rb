@@ -137,6 +137,37 @@ RSpec.describe "samples at the tick", :bpf do
     end
   end
 
+  # The kernel looks at CPU clocks only some 250 times a second. When a timer ran 1 ms and more from
+  # the beginning of its thread, threads of 1 ms had no sample.
+  it "give threads that end within a tick their share" do
+    attempts do
+      run = trace(common + <<~RUBY, fields)
+        def first = spin(20_000)
+        def second = (i = 0; i += 1 while i < 40_000)
+        def own = (i = 0; i += 1 while i < 100_000)
+        def timed(clock, name)
+          before = cpu
+          send(name)
+          clock[name] += cpu - before
+        end
+        clock = Hash.new(0)
+        Gate.on :sample__stats
+        Gate.flushed(1)
+        whole = -> { Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID, :nanosecond) }
+        began, ticked = whole.call, Process.clock_gettime(TICKED, :nanosecond)
+        while whole.call < began + 6_000_000_000
+          8.times { Thread.new { timed(clock, :first); timed(clock, :second) }.join }
+          timed(clock, :own)
+        end
+        # `spin` has the self time of `first`.
+        clock[:spin] = clock.delete(:first)
+        ticked = Process.clock_gettime(TICKED, :nanosecond) - ticked
+        Gate.done clock.merge(whole: whole.call - began, ticked: ticked)
+      RUBY
+      expect_shares(run, 0.08)
+    end
+  end
+
   it "charge the code of fibers, and give collections their own row" do
     attempts do
       run = trace(common + <<~RUBY, fields)
