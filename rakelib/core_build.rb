@@ -6,7 +6,7 @@ require "yaml"
 
 # Compiles ext/core and ext/libstapsdt, without a language, into tmp/core/NAME, for their C tests.
 class CoreBuild
-  WARNINGS = %w[-std=c11 -D_GNU_SOURCE -O2 -g -Wall -Wextra -Wno-unused-parameter -Werror].freeze
+  WARNINGS = %w[-std=c11 -D_GNU_SOURCE -DPS_CHECKS -O2 -g -Wall -Wextra -Wno-unused-parameter -Werror].freeze
   # Linked into every test, where it stands in for the tracer.
   RECORDER = "ext/core/test/recorder.c"
   # Seconds. A program that hangs has failed.

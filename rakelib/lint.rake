@@ -3,6 +3,7 @@
 require "open3"
 
 require_relative "include_lint"
+require_relative "kept_lint"
 
 # Formatting is a tool's job: each task runs one tool. `rake lint:fix` applies what the tools can
 # correct.
@@ -52,6 +53,15 @@ namespace :lint do
     puts "includes: #{lint.size} files, no offenses"
   end
 
+  desc "What the hooks keep of a VM and do not declare (rakelib/kept_lint.rb)"
+  task :kept do
+    lint = KeptLint.new("ext")
+    complaints = lint.complaints
+    raise "lint:kept:\n#{complaints.join("\n")}" if complaints.any?
+
+    puts "kept: #{lint.size} files, no offenses"
+  end
+
   desc "shellcheck"
   task :shell do
     sh "shellcheck", "--external-sources", *Lint::SHELL_FILES, verbose: false
@@ -93,4 +103,4 @@ namespace :lint do
 end
 
 desc "All linters"
-task lint: %w[lint:ruby lint:c lint:includes lint:shell lint:workflows]
+task lint: %w[lint:ruby lint:c lint:includes lint:kept lint:shell lint:workflows]

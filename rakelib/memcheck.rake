@@ -12,7 +12,7 @@ module Memcheck
   DIRECTORY = File.expand_path("../tmp/memcheck", __dir__)
   LIBRARY = File.join(DIRECTORY, "lib/probescope",
                       RbConfig::CONFIG.values_at("ruby_version", "arch").join("-"))
-  FLAGS = "-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all"
+  FLAGS = "-DPS_CHECKS -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all"
   # Ruby leaves C frames by __builtin_longjmp(), of which the sanitizer is not notified. Their
   # redzones would stay on the stack, and a later use of that stack would be reported.
   RUBY_FLAGS = "#{FLAGS} --param asan-stack=0".freeze

@@ -5,7 +5,7 @@ require_relative "test_run"
 
 # `bin/test WORD` sets up the checkout and runs test:WORD. noxfile.py runs the tests in Python.
 module TestTasks
-  LINTERS = %w[lint:ruby lint:c lint:includes lint:shell].freeze
+  LINTERS = %w[lint:ruby lint:c lint:includes lint:kept lint:shell].freeze
   # Words of bin/test that run some files. {word => [description, files, the environment variable
   # without which the files skip their tests]}
   WORDS = {

@@ -27,6 +27,11 @@ static struct {
     uint64_t checked_ns;
 } collection;
 
+const ps_kept ps_collections_kept[] = {
+    PS_HELD(collection.callbacks),  PS_HELD(collection.get_stats), PS_HELD(collection.callback),
+    PS_HELD(collection.generation), PS_HELD(collection.collected), PS_KEPT_END,
+};
+
 static const char *const kinds[] = {"generation 0", "generation 1", "generation 2"};
 
 /*
@@ -78,14 +83,15 @@ static PyMethodDef method = {"probescope", (PyCFunction)(void (*)(void))on_colle
 void ps_collections_init(void)
 {
     PyObject *gc = PyImport_ImportModule("gc");
-    collection.callbacks = gc ? PyObject_GetAttrString(gc, "callbacks") : NULL;
-    collection.get_stats = gc ? PyObject_GetAttrString(gc, "get_stats") : NULL;
+    PyObject *callbacks = gc ? PyObject_GetAttrString(gc, "callbacks") : NULL;
+    if (callbacks && PyList_CheckExact(callbacks)) PS_KEEP(collection.callbacks, callbacks);
+    Py_XDECREF(callbacks);
+    PS_KEEP_NEW(collection.get_stats, gc ? PyObject_GetAttrString(gc, "get_stats") : NULL);
     Py_XDECREF(gc);
-    collection.callback = PyCFunction_New(&method, NULL);
-    collection.generation = PyUnicode_InternFromString("generation");
-    collection.collected = PyUnicode_InternFromString("collected");
+    PS_KEEP_NEW(collection.callback, PyCFunction_New(&method, NULL));
+    PS_KEEP_NEW(collection.generation, PyUnicode_InternFromString("generation"));
+    PS_KEEP_NEW(collection.collected, PyUnicode_InternFromString("collected"));
     PyErr_Clear();
-    if (collection.callbacks && !PyList_CheckExact(collection.callbacks)) Py_CLEAR(collection.callbacks);
 }
 
 /* The number of collections so far. */

@@ -19,6 +19,8 @@ static struct {
     uint64_t looked_ns;
 } greenlets;
 
+const ps_kept ps_greenlets_kept[] = {PS_HELD(greenlets.settrace), PS_HELD(greenlets.gettrace), PS_KEPT_END};
+
 static PyObject *on_switch(PyObject *previous, PyObject *args);
 static PyMethodDef definition = {"probescope", on_switch, METH_VARARGS, NULL};
 
@@ -78,10 +80,8 @@ static void find_functions(void)
     PyObject *settrace = names ? PyDict_GetItemString(names, "settrace") : NULL;
     PyObject *gettrace = names ? PyDict_GetItemString(names, "gettrace") : NULL;
     if (!settrace || !gettrace || !PyCFunction_Check(settrace) || !PyCFunction_Check(gettrace)) return;
-    Py_INCREF(settrace);
-    Py_INCREF(gettrace);
-    greenlets.gettrace = gettrace;
-    PS_WRITE(greenlets.settrace, settrace);
+    PS_KEEP(greenlets.gettrace, gettrace);
+    PS_KEEP(greenlets.settrace, settrace);
 }
 
 /* A program may import greenlet late. */

@@ -19,10 +19,22 @@
 #include "calls/shadow_stack.h"
 #include "context/traceparent.h"
 #include "table/interned_strings.h"
+#include "table/kept.h"
 #include "table/routes.h"
 #include "table/table.h"
 #include "usdt/looking.h"
 #include "usdt/probe.h"
+
+/* What each file keeps of CPython (table/kept.h). module.c lists these. */
+extern const ps_kept ps_collections_kept[], ps_greenlets_kept[], ps_latency_kept[], ps_monitoring_kept[],
+    ps_names_kept[], ps_requests_kept[], ps_tracebacks_kept[];
+/* Stores a new reference, or NULL, and takes it over. */
+#define PS_KEEP_NEW(place, object)                                                                           \
+    do {                                                                                                     \
+        PyObject *fresh = (PyObject *)(object);                                                              \
+        PS_KEEP(place, fresh);                                                                               \
+        Py_XDECREF(fresh);                                                                                   \
+    } while (0)
 
 /*
  * Turns (free_threading.c). With a GIL, the GIL protects what hooks share, and a turn does nothing.

@@ -17,7 +17,7 @@
 #include "features/latency.h"
 
 struct traced {
-    PyCodeObject *code; /* a reference; NULL: no longer traced */
+    PyCodeObject *code; /* NULL: no longer traced */
     ps_latency *latency;
 };
 
@@ -28,6 +28,13 @@ static struct {
     ps_suspended_table open;
     bool on; /* somebody listens to one of them */
 } traced;
+
+static void each_code(void (*visit)(void *place))
+{
+    for (size_t i = 0; i < traced.count; i++) visit(&traced.list[i].code);
+}
+
+const ps_kept ps_latency_kept[] = {PS_HELD_EACH(each_code), PS_KEPT_END};
 
 void ps_latency_init(void)
 {
@@ -142,8 +149,8 @@ static bool add(PyCodeObject *code, ps_latency *latency)
         traced.capacity = capacity;
     }
     if (PyUnstable_Code_SetExtra((PyObject *)code, traced.index, latency) < 0) return false;
-    Py_INCREF(code);
-    traced.list[traced.count++] = (struct traced){code, latency};
+    traced.list[traced.count++] = (struct traced){NULL, latency};
+    PS_KEEP(traced.list[traced.count - 1].code, code);
     return true;
 }
 
@@ -175,7 +182,12 @@ PyObject *ps_latency_untrace(PyObject *module, PyObject *code)
 #if PS_HAVE_MONITORING
             if (latency->hooked) ps_monitoring_listen_to(traced.list[i].code, false);
 #endif
-            traced.list[i--] = traced.list[--traced.count];
+            /* The last one takes the place. The caller holds `code`, so it is not freed here. */
+            struct traced *last = &traced.list[traced.count - 1];
+            PS_KEEP(traced.list[i].code, last->code);
+            PS_KEEP(last->code, NULL);
+            traced.list[i--].latency = last->latency;
+            traced.count--;
             found = true;
         } else {
             left |= traced.list[i].latency == latency;
@@ -184,7 +196,6 @@ PyObject *ps_latency_untrace(PyObject *module, PyObject *code)
     if (found && PyUnstable_Code_SetExtra(code, traced.index, NULL) < 0) PyErr_Clear();
     if (found && !left) ps_latency_close(latency);
     ps_turn_end(&turn);
-    if (found) Py_DECREF(code);
     return PyBool_FromLong(found);
 }
 

@@ -36,6 +36,9 @@ static struct {
     char refusal[120];  /* why there are no events */
 } monitoring = {.id = -1};
 
+const ps_kept ps_monitoring_kept[] = {PS_HELD(monitoring.module), PS_HELD(monitoring.disable),
+                                      PS_HELD_ALL(monitoring.functions), PS_KEPT_END};
+
 /*
  * The interpreter calls these. A built-in function would do, but its call fails at the limit of
  * recursion. If the call reports an exception that is handled, the failure is an exception for the
@@ -90,8 +93,8 @@ static bool find_module(void)
         snprintf(monitoring.refusal, sizeof(monitoring.refusal), "sys.monitoring is missing");
         return false;
     }
-    monitoring.disable = disable;
-    monitoring.module = Py_NewRef(module);
+    PS_KEEP_NEW(monitoring.disable, disable);
+    PS_KEEP(monitoring.module, module);
     return true;
 }
 
@@ -174,7 +177,7 @@ static bool claim(void)
         return false;
     }
     for (int i = 0; i < CALLBACKS; i++)
-        if (!monitoring.functions[i]) monitoring.functions[i] = new_callback(i);
+        if (!monitoring.functions[i]) PS_KEEP_NEW(monitoring.functions[i], new_callback(i));
     PyErr_Clear();
     if (register_all(monitoring.functions)) return true;
     release();

@@ -14,10 +14,12 @@ static struct {
     PyObject *name, *module; /* "__name__" and "__module__" */
 } keys;
 
+const ps_kept ps_names_kept[] = {PS_HELD(keys.name), PS_HELD(keys.module), PS_KEPT_END};
+
 void ps_names_init(void)
 {
-    keys.name = PyUnicode_InternFromString("__name__");
-    keys.module = PyUnicode_InternFromString("__module__");
+    PS_KEEP_NEW(keys.name, PyUnicode_InternFromString("__name__"));
+    PS_KEEP_NEW(keys.module, PyUnicode_InternFromString("__module__"));
     if (!keys.name || !keys.module) PyErr_Clear();
 }
 

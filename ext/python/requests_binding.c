@@ -17,6 +17,7 @@ typedef struct Request {
 
 static PyTypeObject request_type;
 static PyObject *current; /* a ContextVar */
+const ps_kept ps_requests_kept[] = {PS_HELD(current), PS_KEPT_END};
 
 /*
  * The bytes of a str, which are kept with the str, or of bytes. No text for other types, and for a
@@ -252,6 +253,7 @@ uint64_t ps_requests_id(void)
 
 int ps_requests_init(PyObject *module)
 {
-    if (!current && !(current = PyContextVar_New("probescope.request", NULL))) return -1;
+    if (!current) PS_KEEP_NEW(current, PyContextVar_New("probescope.request", NULL));
+    if (!current) return -1;
     return ps_add_type(module, "Request", &request_type);
 }

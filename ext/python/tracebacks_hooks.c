@@ -56,12 +56,14 @@ static struct {
     uint32_t wanted;
     uint64_t looked_ns; /* written by the worker, read by the watcher */
     struct {
-        PyObject *function; /* a reference */
+        PyObject *function;
         const ps_formatter *formatter;
     } hooked[HOOKED];
     unsigned count;
     char reason[120]; /* why some are not; empty when all are */
 } hooks;
+
+const ps_kept ps_tracebacks_kept[] = {PS_HELD_FIELD(hooks.hooked, function), PS_KEPT_END};
 
 bool ps_tracebacks_on(void)
 {
@@ -102,8 +104,7 @@ static bool is_hooked(PyObject *function)
 
 static void hook(PyObject *function, const ps_formatter *formatter)
 {
-    Py_INCREF(function);
-    hooks.hooked[hooks.count].function = function;
+    PS_KEEP(hooks.hooked[hooks.count].function, function);
     hooks.hooked[hooks.count++].formatter = formatter;
     ps_function_set_call(function, ps_traceback_call);
 #if PS_CALLS_ARE_INLINED
@@ -111,8 +112,9 @@ static void hook(PyObject *function, const ps_formatter *formatter)
 #endif
 }
 
-static void unhook(PyObject *function)
+static void unhook_last(void)
 {
+    PyObject *function = hooks.hooked[--hooks.count].function;
 #if PS_CALLS_ARE_INLINED
     Py_SET_TYPE(function, &PyFunction_Type);
 #endif
@@ -121,7 +123,7 @@ static void unhook(PyObject *function)
      * then.
      */
     if (is_hooked(function)) ps_function_set_call(function, ps_traceback_original);
-    Py_DECREF(function);
+    PS_KEEP(hooks.hooked[hooks.count].function, NULL);
 }
 
 #if PS_CALLS_ARE_INLINED && defined(Py_DEBUG)
@@ -241,7 +243,7 @@ bool ps_tracebacks_switch(uint32_t wanted)
         look();
     } else if (!on && hooks.on) {
         PS_WRITE(hooks.on, false);
-        while (hooks.count) unhook(hooks.hooked[--hooks.count].function);
+        while (hooks.count) unhook_last();
         hooks.reason[0] = '\0';
         ps_tracebacks_forget();
     }

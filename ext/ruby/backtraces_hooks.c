@@ -64,13 +64,13 @@ void ps_backtraces_forget(void)
     backtraces.exception = PS_NO_ADDRESS;
 }
 
-void ps_backtraces_mark(void)
-{
-    rb_gc_mark(backtraces.of_exceptions);
-    rb_gc_mark(backtraces.of_kernel);
-    rb_gc_mark(backtraces.of_singleton);
-    ps_backtraces_forget();
-}
+const ps_kept ps_backtraces_kept[] = {
+    PS_HELD(backtraces.of_exceptions), PS_HELD(backtraces.of_kernel),
+    PS_HELD(backtraces.of_singleton),  PS_HELD(own_backtrace),
+    PS_HELD(own_full_message),         PS_HELD(own_caller),
+    PS_HELD(own_caller_locations),     PS_COMPARED(backtraces.known),
+    PS_COMPARED(backtraces.exception), PS_KEPT_END,
+};
 
 /*
  * While somebody listens, an application may give one of these methods an alias, to redefine the
@@ -372,8 +372,7 @@ static VALUE new_module(const char *constant, const char *temporary)
 
 static void original(VALUE *place, VALUE klass, ID name)
 {
-    rb_gc_register_address(place);
-    *place = rb_funcall(klass, rb_intern("instance_method"), 1, rb_id2sym(name));
+    PS_KEEP(*place, rb_funcall(klass, rb_intern("instance_method"), 1, rb_id2sym(name)));
 }
 
 void ps_backtraces_init(void)
@@ -413,7 +412,7 @@ static void begin_exceptions(void)
         objection(rb_eException, backtraces.of_exceptions, id_backtrace, id_full_message);
     if (backtraces.exceptions_reason) return;
     if (NIL_P(backtraces.of_exceptions)) {
-        backtraces.of_exceptions = new_module("Backtraces", "probescope's backtraces");
+        PS_KEEP(backtraces.of_exceptions, new_module("Backtraces", "probescope's backtraces"));
         rb_prepend_module(rb_eException, backtraces.of_exceptions);
     }
     /* Callable in any Ractor. */
@@ -432,8 +431,8 @@ static void begin_kernel(void)
     backtraces.kernel_reason = reason;
     if (reason) return;
     if (NIL_P(backtraces.of_kernel)) {
-        backtraces.of_kernel = new_module("Callers", "probescope's callers");
-        backtraces.of_singleton = new_module("KernelCallers", "probescope's callers of Kernel");
+        PS_KEEP(backtraces.of_kernel, new_module("Callers", "probescope's callers"));
+        PS_KEEP(backtraces.of_singleton, new_module("KernelCallers", "probescope's callers of Kernel"));
         rb_prepend_module(rb_mKernel, backtraces.of_kernel);
         rb_prepend_module(singleton, backtraces.of_singleton);
     }

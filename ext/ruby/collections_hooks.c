@@ -20,6 +20,7 @@ static struct {
     uint64_t generation, entered, elapsed; /* entered, elapsed: ticks */
 } collection = {.hook = Qnil};
 
+const ps_kept ps_collections_kept[] = {PS_HELD(collection.hook), PS_KEPT_END};
 static VALUE major_by, live_slots;
 
 static void begin(void)
@@ -84,11 +85,11 @@ void ps_collections_init(void)
      */
     rb_gc_latest_gc_info(major_by);
     rb_gc_stat(live_slots);
-    collection.hook = rb_tracepoint_new(0,
-                                        RUBY_INTERNAL_EVENT_GC_START | RUBY_INTERNAL_EVENT_GC_END_SWEEP |
-                                            RUBY_INTERNAL_EVENT_GC_ENTER | RUBY_INTERNAL_EVENT_GC_EXIT,
-                                        on_gc, NULL);
-    rb_gc_register_address(&collection.hook);
+    PS_KEEP(collection.hook,
+            rb_tracepoint_new(0,
+                              RUBY_INTERNAL_EVENT_GC_START | RUBY_INTERNAL_EVENT_GC_END_SWEEP |
+                                  RUBY_INTERNAL_EVENT_GC_ENTER | RUBY_INTERNAL_EVENT_GC_EXIT,
+                              on_gc, NULL));
 }
 
 static void refuse(void)

@@ -132,6 +132,22 @@ static struct {
     } rescuers[RESCUERS];
 } raises = {.raise_hook = Qnil, .newobj_hook = Qnil, .free_hook = Qnil, .rescue_hook = Qnil};
 
+const ps_kept ps_exceptions_kept[] = {
+    PS_HELD(raises.raise_hook),
+    PS_HELD(raises.newobj_hook),
+    PS_HELD(raises.free_hook),
+    PS_HELD(raises.rescue_hook),
+    /* The allocation just before a raise: a raise with another object compares unequal. */
+    PS_LASTING(raises.capture),
+    /*
+     * An exception that is raised again or rescued is alive, so its entry is its own or an older
+     * one. The method of a rescue: see struct place.
+     */
+    PS_LASTING(raises.recent),
+    PS_COMPARED(raises.rescuers),
+    PS_KEPT_END,
+};
+
 /* Class, path and line of a raise -> its row. */
 static ps_known_table known_raises;
 
@@ -141,16 +157,6 @@ static struct {
 } depths;
 
 static ID id_bt, id_mesg;
-
-void ps_exceptions_mark(void)
-{
-    rb_gc_mark(raises.raise_hook);
-    rb_gc_mark(raises.newobj_hook);
-    rb_gc_mark(raises.free_hook);
-    rb_gc_mark(raises.rescue_hook);
-    /* Valid until the next collection: after it an address may belong to another object. */
-    memset(raises.rescuers, 0, sizeof(raises.rescuers));
-}
 
 /* ---- Depth ---- */
 
@@ -762,7 +768,7 @@ static void switch_rescue(bool on)
 {
     if (on == raises.rescue_on) return;
     if (NIL_P(raises.rescue_hook))
-        raises.rescue_hook = rb_tracepoint_new(0, RUBY_EVENT_RESCUE, on_rescue, NULL);
+        PS_KEEP(raises.rescue_hook, rb_tracepoint_new(0, RUBY_EVENT_RESCUE, on_rescue, NULL));
     if (on) rb_tracepoint_enable(raises.rescue_hook);
     else rb_tracepoint_disable(raises.rescue_hook);
     raises.rescue_on = on;
@@ -775,10 +781,10 @@ void ps_exceptions_init(void)
 {
     id_bt = rb_intern("bt");
     id_mesg = rb_intern("mesg");
-    raises.newobj_hook = rb_tracepoint_new(0, RUBY_INTERNAL_EVENT_NEWOBJ, on_newobj, NULL);
-    raises.free_hook =
-        rb_tracepoint_new(0, RUBY_INTERNAL_EVENT_FREEOBJ | RUBY_INTERNAL_EVENT_GC_EXIT, on_free, NULL);
-    raises.raise_hook = rb_tracepoint_new(0, RUBY_EVENT_RAISE, on_raise, NULL);
+    PS_KEEP(raises.newobj_hook, rb_tracepoint_new(0, RUBY_INTERNAL_EVENT_NEWOBJ, on_newobj, NULL));
+    PS_KEEP(raises.free_hook,
+            rb_tracepoint_new(0, RUBY_INTERNAL_EVENT_FREEOBJ | RUBY_INTERNAL_EVENT_GC_EXIT, on_free, NULL));
+    PS_KEEP(raises.raise_hook, rb_tracepoint_new(0, RUBY_EVENT_RAISE, on_raise, NULL));
 }
 
 bool ps_exceptions_switch(uint32_t wanted)

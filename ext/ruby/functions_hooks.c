@@ -172,6 +172,26 @@ static struct {
     VALUE hook;
 } kept = {Qnil, Qnil};
 
+const ps_kept ps_functions_kept[] = {
+    PS_HELD(functions.tracepoints),
+    PS_HELD(functions.places),
+    PS_HELD(functions.covered),
+    PS_HELD(functions.blocks),
+    PS_HELD(functions.bodies),
+    PS_HELD(functions.retired),
+    PS_HELD(functions.files),
+    PS_HELD(functions.modules),
+    PS_HELD(functions.names),
+    PS_HELD(functions.bodies_seen),
+    PS_HELD(functions.parts),
+    PS_HELD(functions.script_hook),
+    PS_HELD(functions.raise_hook),
+    PS_HELD(functions.fiber_hook),
+    PS_HELD(kept.files),
+    PS_HELD(kept.hook),
+    PS_KEPT_END,
+};
+
 /* The functions whose lines were reported. Only their names are used; nothing is counted. */
 static ps_table lines;
 
@@ -246,8 +266,8 @@ static void on_file(VALUE tracepoint, void *unused)
 void ps_functions_start(void)
 {
     if (!ps_jit_may_come()) return;
-    kept.files = hidden(rb_hash_new());
-    kept.hook = rb_tracepoint_new(0, RUBY_EVENT_SCRIPT_COMPILED, on_file, NULL);
+    PS_KEEP(kept.files, hidden(rb_hash_new()));
+    PS_KEEP(kept.hook, rb_tracepoint_new(0, RUBY_EVENT_SCRIPT_COMPILED, on_file, NULL));
     rb_tracepoint_enable(kept.hook);
 }
 
@@ -255,26 +275,6 @@ void ps_functions_stop(void)
 {
     if (!NIL_P(kept.hook)) rb_tracepoint_disable(kept.hook);
     kept.files = kept.hook = Qnil;
-}
-
-void ps_functions_mark(void)
-{
-    rb_gc_mark(functions.tracepoints);
-    rb_gc_mark(functions.places);
-    rb_gc_mark(functions.covered);
-    rb_gc_mark(functions.blocks);
-    rb_gc_mark(functions.bodies);
-    rb_gc_mark(functions.retired);
-    rb_gc_mark(kept.files);
-    rb_gc_mark(kept.hook);
-    rb_gc_mark(functions.files);
-    rb_gc_mark(functions.modules);
-    rb_gc_mark(functions.names);
-    rb_gc_mark(functions.bodies_seen);
-    rb_gc_mark(functions.parts);
-    rb_gc_mark(functions.script_hook);
-    rb_gc_mark(functions.raise_hook);
-    rb_gc_mark(functions.fiber_hook);
 }
 
 /* The method of an event; outside methods the frame. */
@@ -961,7 +961,7 @@ static bool look_at_module(VALUE module, uint64_t end)
 {
     VALUE own = Qfalse;
     if (NIL_P(functions.names)) {
-        functions.names = hidden(rb_class_instance_methods(1, &own, module));
+        PS_KEEP(functions.names, hidden(rb_class_instance_methods(1, &own, module)));
         rb_ary_concat(functions.names, hidden(rb_class_private_instance_methods(1, &own, module)));
         functions.next_name = 0;
     }
@@ -1075,14 +1075,14 @@ static int collect_file(VALUE path, VALUE iseq, VALUE list)
 static void begin_walk(bool bodies_only)
 {
     VALUE argument = rb_cModule;
-    functions.modules = hidden(rb_ary_new());
+    PS_KEEP(functions.modules, hidden(rb_ary_new()));
     functions.names = Qnil;
-    functions.bodies_seen = hidden(rb_ary_new());
+    PS_KEEP(functions.bodies_seen, hidden(rb_ary_new()));
     functions.next_file = functions.next_module = functions.next_body = 0;
     /* If names decide the coverage, few of a file's methods may be covered. */
     bool by_file = !bodies_only && ps_jit_is_on() && !NIL_P(kept.files) &&
                    (functions.everything || !ps_coverage_by_name());
-    functions.files = hidden(rb_ary_new());
+    PS_KEEP(functions.files, hidden(rb_ary_new()));
     if (by_file) rb_hash_foreach(kept.files, collect_file, functions.files);
     functions.bodies_only = bodies_only;
     functions.loaded_ns = 0;
@@ -1222,7 +1222,7 @@ static VALUE begin_split(VALUE unused)
     VALUE parts = hidden(rb_ary_new());
     rb_block_call(RARRAY_AREF(functions.places, functions.split), id_each_child, 0, NULL, collect_part,
                   parts);
-    functions.parts = parts;
+    PS_KEEP(functions.parts, parts);
     functions.next_part = 0;
     return Qnil;
 }
@@ -1361,18 +1361,18 @@ static void switch_on(bool everything, rb_event_flag_t events)
     functions.evals = functions.next_line_eval = functions.walks = functions.whole_walk = 0;
     functions.outs = false;
     for (int i = 0; i < LINE_EVALS; i++) functions.line_evals[i] = -1;
-    functions.tracepoints = hidden(rb_ary_new());
-    functions.places = hidden(rb_ary_new());
-    functions.blocks = hidden(rb_funcall(rb_hash_new(), id_compare_by_identity, 0));
-    functions.covered = hidden(rb_funcall(rb_hash_new(), id_compare_by_identity, 0));
-    functions.bodies = hidden(rb_hash_new());
-    functions.retired = hidden(rb_ary_new());
+    PS_KEEP(functions.tracepoints, hidden(rb_ary_new()));
+    PS_KEEP(functions.places, hidden(rb_ary_new()));
+    PS_KEEP(functions.blocks, hidden(rb_funcall(rb_hash_new(), id_compare_by_identity, 0)));
+    PS_KEEP(functions.covered, hidden(rb_funcall(rb_hash_new(), id_compare_by_identity, 0)));
+    PS_KEEP(functions.bodies, hidden(rb_hash_new()));
+    PS_KEEP(functions.retired, hidden(rb_ary_new()));
     if (NIL_P(functions.script_hook))
-        functions.script_hook = rb_tracepoint_new(0, RUBY_EVENT_SCRIPT_COMPILED, on_script, NULL);
+        PS_KEEP(functions.script_hook, rb_tracepoint_new(0, RUBY_EVENT_SCRIPT_COMPILED, on_script, NULL));
     if (NIL_P(functions.raise_hook))
-        functions.raise_hook = rb_tracepoint_new(0, PS_RAISE_EVENTS, on_raise_or_rescue, NULL);
+        PS_KEEP(functions.raise_hook, rb_tracepoint_new(0, PS_RAISE_EVENTS, on_raise_or_rescue, NULL));
     if (NIL_P(functions.fiber_hook))
-        functions.fiber_hook = rb_tracepoint_new(0, RUBY_EVENT_FIBER_SWITCH, on_fiber_switch, NULL);
+        PS_KEEP(functions.fiber_hook, rb_tracepoint_new(0, RUBY_EVENT_FIBER_SWITCH, on_fiber_switch, NULL));
     ps_stack_epoch++;
     functions.on = true;
     rb_tracepoint_enable(functions.script_hook);
@@ -1415,7 +1415,7 @@ static void change_events(rb_event_flag_t events)
     functions.events = events;
     functions.next_target = 0;
     functions.last_target = functions.target_count;
-    functions.retired = hidden(rb_ary_new());
+    PS_KEEP(functions.retired, hidden(rb_ary_new()));
     /*
      * Methods that share a body need a walk: their entries have no write barrier for its new
      * TracePoint.
@@ -1457,7 +1457,7 @@ static void change_coverage(bool everything)
     functions.everything = everything;
     functions.next_foreign = 0;
     functions.last_foreign = functions.target_count;
-    functions.retired = hidden(rb_ary_new());
+    PS_KEEP(functions.retired, hidden(rb_ary_new()));
     cover_rows(&ps_function_table);
     cover_rows(&lines);
     functions.loaded_ns = ps_monotonic_ns(); /* see change_events() */

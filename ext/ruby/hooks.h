@@ -22,9 +22,18 @@
 #include "calls/shadow_stack.h"
 #include "context/traceparent.h"
 #include "table/interned_strings.h"
+#include "table/kept.h"
 #include "table/routes.h"
 #include "usdt/probe.h"
 #include "doing.h"
+
+/*
+ * What each file keeps of Ruby (table/kept.h). probescope.c lists these, so that one function marks
+ * all of it.
+ */
+extern const ps_kept ps_backtraces_kept[], ps_collections_kept[], ps_current_stack_kept[],
+    ps_exceptions_kept[], ps_functions_kept[], ps_jit_kept[], ps_latency_kept[], ps_objects_kept[],
+    ps_requests_kept[], ps_run_time_probes_kept[], ps_ticks_kept[], ps_trace_context_kept[];
 
 /*
  * probescope.c: runs work(argument), which switches hooks, while no other thread switches hooks. It
@@ -54,7 +63,6 @@ void ps_functions_init(void);
 void ps_functions_start(void);
 void ps_functions_stop(void);
 bool ps_functions_switch(uint32_t wanted);
-void ps_functions_mark(void);
 /* Is this thread inside the hook that adds a loaded file? Nothing is switched meanwhile. */
 bool ps_functions_in_hook(void);
 /* The same, called by a job. When true, the end of that hook asks for the job again. */
@@ -77,7 +85,6 @@ bool ps_script_hide(VALUE tracepoint);
 /* exceptions_hooks.c: exception__raise, __detail, __rescue, __stats */
 void ps_exceptions_init(void);
 bool ps_exceptions_switch(uint32_t wanted);
-void ps_exceptions_mark(void);
 /* Is a bracket armed to which no raise came? It costs every allocation and is to be taken out. */
 bool ps_exceptions_need_disarm(void);
 void ps_exceptions_disarm(void);
@@ -99,14 +106,12 @@ void ps_exceptions_charge(VALUE exception, VALUE backtrace, const ps_site *origi
 /* backtraces_hooks.c: backtrace__done, and the strings in exception__stats */
 void ps_backtraces_init(void);
 bool ps_backtraces_switch(uint32_t wanted);
-void ps_backtraces_mark(void);
 /* The coverage changed: forgets which files are the application's own. */
 void ps_backtraces_forget(void);
 
 /* objects_hooks.c: object__alloc, object__stats */
 void ps_objects_init(VALUE native);
 bool ps_objects_switch(uint32_t wanted);
-void ps_objects_mark(void);
 /*
  * Runs work(argument), whose allocations are the library's own: no probe counts them. An exception
  * may leave it.
@@ -140,7 +145,6 @@ const char *ps_gvl_reason(void);
  * probes that carry it.
  */
 void ps_trace_context_init(void);
-void ps_trace_context_mark(void);
 /*
  * Writes the span's context, or an empty string when there is no span. When the context cannot be
  * read, the probes become "degraded".
@@ -221,7 +225,6 @@ bool ps_is_main_ractor(void);
 /* latency_hooks.c: latency:* */
 void ps_latency_init(void);
 bool ps_latency_switch(uint32_t wanted);
-void ps_latency_mark(void);
 /*
  * Is it time to see whether traced methods were redefined? ps_latency_need_look() is called without
  * the VM lock.

@@ -19,6 +19,7 @@
 #include "hooks.h"
 
 static VALUE yjit = Qnil, zjit = Qnil;
+const ps_kept ps_jit_kept[] = {PS_HELD(yjit), PS_HELD(zjit), PS_KEPT_END};
 static ID id_is_enabled;
 
 static VALUE find(const char *name)
@@ -30,10 +31,8 @@ static VALUE find(const char *name)
 void ps_jit_init(void)
 {
     id_is_enabled = rb_intern("enabled?");
-    yjit = find("YJIT");
-    zjit = find("ZJIT");
-    rb_gc_register_mark_object(yjit);
-    rb_gc_register_mark_object(zjit);
+    PS_KEEP(yjit, find("YJIT"));
+    PS_KEEP(zjit, find("ZJIT"));
 }
 
 static bool is_on(VALUE jit)

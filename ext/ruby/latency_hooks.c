@@ -47,19 +47,20 @@ void ps_latency_init(void)
     id_owner = rb_intern("owner");
 }
 
-void ps_latency_mark(void)
+static void each_method(void (*visit)(void *place))
 {
-    rb_gc_mark(raise_hook);
-    for (const struct method *method = methods; method; method = method->next) {
-        rb_gc_mark(method->module);
-        rb_gc_mark(method->name);
-        rb_gc_mark(method->original_name);
-        rb_gc_mark(method->tracepoint);
-        rb_gc_mark(method->retired);
-        rb_gc_mark(method->iseq);
-        rb_gc_mark(method->target);
+    for (struct method *method = methods; method; method = method->next) {
+        visit(&method->module);
+        visit(&method->name);
+        visit(&method->original_name);
+        visit(&method->tracepoint);
+        visit(&method->retired);
+        visit(&method->iseq);
+        visit(&method->target);
     }
 }
+
+const ps_kept ps_latency_kept[] = {PS_HELD(raise_hook), PS_HELD_EACH(each_method), PS_KEPT_END};
 
 /* ---- Calls ---- */
 
@@ -143,7 +144,7 @@ static void unhook(struct method *method)
     VALUE tracepoint = method->tracepoint, place = method->target;
     method->tracepoint = method->iseq = method->target = Qnil;
     if (NIL_P(tracepoint)) return;
-    method->retired = tracepoint;
+    PS_KEEP(method->retired, tracepoint);
     ps_disable_on(tracepoint, place);
 }
 
@@ -178,13 +179,13 @@ static VALUE hook_protected(VALUE pointer)
     if (is_hooked(method, found, iseq)) return Qnil;
     unhook(method);
     if (NIL_P(iseq)) return Qnil;
-    method->original_name = rb_funcall(found, id_original_name, 0);
+    PS_KEEP(method->original_name, rb_funcall(found, id_original_name, 0));
     method->contents = ps_contents_of(iseq);
     method->key = ++last_key;
-    method->iseq = iseq;
+    PS_KEEP(method->iseq, iseq);
     /* A define_method body has no :call event of its own; its method has. */
-    method->target = ps_is_block(iseq) ? found : iseq;
-    method->tracepoint = rb_tracepoint_new(0, RUBY_EVENT_CALL | RUBY_EVENT_RETURN, on_event, method);
+    PS_KEEP(method->target, ps_is_block(iseq) ? found : iseq);
+    PS_KEEP(method->tracepoint, rb_tracepoint_new(0, RUBY_EVENT_CALL | RUBY_EVENT_RETURN, on_event, method));
     if (!ps_enable_on(method->tracepoint, method->target, false)) {
         unhook(method);
         method->latency->reason = "Ruby cannot put a TracePoint on it";
@@ -220,7 +221,7 @@ static void switch_raise_hook(void)
 {
     bool on = ps_latency_any_hooked();
     if (on && NIL_P(raise_hook)) {
-        raise_hook = rb_tracepoint_new(0, PS_RAISE_EVENTS, on_raise_or_rescue, NULL);
+        PS_KEEP(raise_hook, rb_tracepoint_new(0, PS_RAISE_EVENTS, on_raise_or_rescue, NULL));
         rb_tracepoint_enable(raise_hook);
     } else if (!on && !NIL_P(raise_hook)) {
         rb_tracepoint_disable(raise_hook);
@@ -306,12 +307,13 @@ static VALUE trace_now(VALUE arguments)
                                   .iseq = Qnil,
                                   .target = Qnil,
                                   .retired = Qnil};
-        method->original_name = method->name = name;
-        method->module = module;
         methods = method;
+        PS_KEEP(method->original_name, name);
+        PS_KEEP(method->name, name);
+        PS_KEEP(method->module, module);
     }
     if (method->module != module) unhook(method);
-    method->module = module;
+    PS_KEEP(method->module, module);
     method->gone = false;
     ps_latency_hooked(latency, false); /* if somebody listens already, the watcher has it hooked */
     return Qnil;

@@ -16,11 +16,15 @@ static VALUE event_call, event_return, event_b_return; /* Symbols */
 /* Regexp: a `return` in a clause, as ISeq#disasm prints it */
 static VALUE throw_return;
 
-static VALUE keep(VALUE object)
-{
-    rb_gc_register_mark_object(object);
-    return object;
-}
+const ps_kept ps_methods_kept[] = {
+    PS_HELD(iseq_class),
+    PS_HELD(instance_method),
+    PS_HELD(thread_priority),
+    PS_HELD(thread_set_priority),
+    PS_HELD(nobodys_method),
+    PS_HELD(throw_return),
+    PS_KEPT_END,
+};
 
 void ps_methods_init(void)
 {
@@ -36,17 +40,17 @@ void ps_methods_init(void)
     id_disasm = rb_intern("disasm");
     id_is_match = rb_intern("match?");
     id_first_lineno = rb_intern("first_lineno");
-    throw_return = keep(rb_reg_new_str(rb_str_new_cstr("^(\\| )*\\d+ throw +1\\b"), 0));
+    PS_KEEP(throw_return, rb_reg_new_str(rb_str_new_cstr("^(\\| )*\\d+ throw +1\\b"), 0));
     event_call = rb_id2sym(rb_intern("call"));
     event_return = rb_id2sym(rb_intern("return"));
     event_b_return = rb_id2sym(rb_intern("b_return"));
-    iseq_class = keep(rb_path2class("RubyVM::InstructionSequence"));
+    PS_KEEP(iseq_class, rb_path2class("RubyVM::InstructionSequence"));
     ID find = rb_intern("instance_method");
-    instance_method = keep(rb_funcall(rb_cModule, find, 1, rb_id2sym(find)));
-    thread_priority = keep(rb_funcall(rb_cThread, find, 1, rb_id2sym(rb_intern("priority"))));
-    thread_set_priority = keep(rb_funcall(rb_cThread, find, 1, rb_id2sym(rb_intern("priority="))));
-    nobodys_method =
-        keep(rb_funcall(iseq_class, rb_intern("compile"), 1, rb_str_new_cstr("def probescope_nobody; end")));
+    PS_KEEP(instance_method, rb_funcall(rb_cModule, find, 1, rb_id2sym(find)));
+    PS_KEEP(thread_priority, rb_funcall(rb_cThread, find, 1, rb_id2sym(rb_intern("priority"))));
+    PS_KEEP(thread_set_priority, rb_funcall(rb_cThread, find, 1, rb_id2sym(rb_intern("priority="))));
+    PS_KEEP(nobodys_method,
+            rb_funcall(iseq_class, rb_intern("compile"), 1, rb_str_new_cstr("def probescope_nobody; end")));
 }
 
 /*

@@ -11,6 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "table/kept.h"
+
 /* What the code of a method contains: needed to tell how the method was left. */
 struct ps_contents {
     int line;           /* of the definition */
@@ -22,6 +24,8 @@ struct ps_contents {
     int end_line;       /* its last line, if that has no code but the return; else 0 */
     int last_line;      /* the last line on which it returns; 0: it never returns */
 };
+
+extern const ps_kept ps_methods_kept[];
 
 void ps_methods_init(void);
 

@@ -32,6 +32,8 @@ static struct {
     ps_known_table known; /* class, path, line -> row of ps_object_table */
 } objects = {.hook = Qnil};
 
+const ps_kept ps_objects_kept[] = {PS_HELD(objects.hook), PS_KEPT_END};
+
 ps_doing *ps_own_work;
 
 VALUE ps_objects_leave_out(VALUE (*work)(VALUE), VALUE argument)
@@ -49,11 +51,6 @@ static VALUE objects_left_out(VALUE self)
 static void after_fork_in_child(void)
 {
     ps_own_work = NULL;
-}
-
-void ps_objects_mark(void)
-{
-    rb_gc_mark(objects.hook);
 }
 
 /* klass: 0 for an object that is internal to the VM. Allocates nothing. */
@@ -144,7 +141,7 @@ void ps_objects_init(VALUE native)
 {
     rb_define_singleton_method(native, "objects_left_out", objects_left_out, 0);
     ps_at_fork(after_fork_in_child);
-    objects.hook = rb_tracepoint_new(0, RUBY_INTERNAL_EVENT_NEWOBJ, on_newobj, NULL);
+    PS_KEEP(objects.hook, rb_tracepoint_new(0, RUBY_INTERNAL_EVENT_NEWOBJ, on_newobj, NULL));
     VALUE constants = rb_const_get(rb_mGC, rb_intern("INTERNAL_CONSTANTS"));
     const char *names[] = {"BASE_SLOT_SIZE", "RVALUE_SIZE"}; /* from 3.3 on; before */
     for (int i = 0; i < 2 && !objects.slot; i++) {

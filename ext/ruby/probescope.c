@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/stopwatch.h"
+#include "table/kept.h"
 #include "table/known.h"
 #include "usdt/info.h"
 #include "usdt/looking.h"
@@ -152,6 +153,19 @@ static void run_job(void *unused)
     ps_looking_add(ps_stopwatch_stop(began));
 }
 
+/* What the hooks keep. Each object has its line in one of these. */
+static const ps_kept *const kept[] = {
+    ps_backtraces_kept, ps_collections_kept,   ps_current_stack_kept,   ps_exceptions_kept, ps_functions_kept,
+    ps_jit_kept,        ps_latency_kept,       ps_methods_kept,         ps_objects_kept,    ps_requests_kept,
+    ps_ticks_kept,      ps_trace_context_kept, ps_run_time_probes_kept,
+};
+
+/* It pins the object: objects are compared by their addresses. */
+static void mark(void *place)
+{
+    rb_gc_mark(*(VALUE *)place);
+}
+
 /*
  * Called by Ruby in each collection. As the root has no write barrier, Ruby calls it once more at
  * the end of a collection in steps. From then until the next collection no address of an object
@@ -160,13 +174,8 @@ static void run_job(void *unused)
 static void mark_all(void *unused)
 {
     ps_known_epoch++;
-    ps_trace_context_mark();
-    ps_functions_mark();
-    ps_latency_mark();
-    ps_exceptions_mark();
-    ps_backtraces_mark();
-    ps_objects_mark();
-    ps_ticks_mark();
+    ps_kept_collected();
+    ps_kept_visit(mark);
 }
 
 /*
@@ -270,6 +279,7 @@ RUBY_FUNC_EXPORTED void Init_probescope(void)
     static VALUE root;
     rb_gc_register_address(&root);
     root = TypedData_Wrap_Struct(rb_cObject, &root_type, (void *)&vm);
+    ps_kept_init(kept, sizeof(kept) / sizeof(kept[0]), NULL, NULL);
 
     ps_clock_start();
     ps_names_init();

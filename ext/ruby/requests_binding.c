@@ -28,6 +28,7 @@ static void mark_nothing(void *request) {}
 static const rb_data_type_t request_type = {
     "probescope/request", {mark_nothing, free_request, NULL}, 0, 0, RUBY_TYPED_FREE_IMMEDIATELY};
 static VALUE request_class;
+const ps_kept ps_requests_kept[] = {PS_HELD(request_class), PS_KEPT_END};
 static ID key_of_request;
 
 /* The value of a header may be any object. */
@@ -136,7 +137,7 @@ uint64_t ps_requests_id(void)
 void ps_requests_init(VALUE native)
 {
     key_of_request = rb_intern("__probescope_request__");
-    rb_gc_register_mark_object(request_class = rb_define_class_under(native, "Request", rb_cObject));
+    PS_KEEP(request_class, rb_define_class_under(native, "Request", rb_cObject));
     rb_undef_alloc_func(request_class);
     rb_undef_method(CLASS_OF(request_class), "new");
     rb_define_singleton_method(request_class, "start", request_start, 4);

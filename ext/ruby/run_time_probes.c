@@ -56,6 +56,7 @@ static const rb_data_type_t probe_type = {"probescope/probe",
                                           0,
                                           RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_FROZEN_SHAREABLE};
 static VALUE provider_class, probe_class;
+const ps_kept ps_run_time_probes_kept[] = {PS_HELD(provider_class), PS_HELD(probe_class), PS_KEPT_END};
 
 static VALUE provider_new(VALUE self, VALUE name)
 {
@@ -251,14 +252,14 @@ static VALUE do_nothing(int count, VALUE *given, VALUE self)
 
 void ps_run_time_probes_init(VALUE probescope, VALUE native)
 {
-    rb_gc_register_mark_object(provider_class = rb_define_class_under(native, "Provider", rb_cObject));
+    PS_KEEP(provider_class, rb_define_class_under(native, "Provider", rb_cObject));
     rb_undef_alloc_func(provider_class);
     rb_define_singleton_method(provider_class, "new", provider_new, 1);
     rb_define_method(provider_class, "add", provider_add, 2);
     rb_define_method(provider_class, "load", provider_load, 0);
     rb_define_method(provider_class, "unload", provider_unload, 0);
     rb_define_method(provider_class, "path", provider_path, 0);
-    rb_gc_register_mark_object(probe_class = rb_define_class_under(probescope, "Probe", rb_cObject));
+    PS_KEEP(probe_class, rb_define_class_under(probescope, "Probe", rb_cObject));
     rb_undef_alloc_func(probe_class);
     rb_undef_method(CLASS_OF(probe_class), "new");
     rb_ext_ractor_safe(true);

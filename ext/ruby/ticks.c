@@ -522,8 +522,9 @@ const char *ps_ticks_begin(bool *later)
         return NULL;
     }
     if (NIL_P(ticks.collections))
-        ticks.collections = rb_tracepoint_new(0, RUBY_INTERNAL_EVENT_GC_ENTER | RUBY_INTERNAL_EVENT_GC_EXIT,
-                                              on_collection, NULL);
+        PS_KEEP(ticks.collections,
+                rb_tracepoint_new(0, RUBY_INTERNAL_EVENT_GC_ENTER | RUBY_INTERNAL_EVENT_GC_EXIT,
+                                  on_collection, NULL));
     rb_tracepoint_enable(ticks.collections);
     pthread_mutex_lock(&ticks.arming);
     ticks.generation += ticks.generation + 1 ? 1 : 2; /* never 0 */
@@ -702,21 +703,23 @@ void ps_ticks_forget(void)
     ticks.head = ticks.tail = 0;
 }
 
-void ps_ticks_mark(void)
+/* What the VM may still read of a thread, and the stacks in the ring. */
+static void each_object(void (*visit)(void *place))
 {
-    rb_gc_mark(ticks.collections);
     for (uint32_t i = 0; i < PS_READ(ticks.threads); i++)
         if (PS_READ(ticks.thread[i].tid)) {
-            rb_gc_mark(ticks.thread[i].ruby);
-            rb_gc_mark(ticks.thread[i].request);
+            visit(&ticks.thread[i].ruby);
+            visit(&ticks.thread[i].request);
         }
     for (uint32_t i = ticks.tail; ticks.ring && i != PS_READ_ACQUIRE(ticks.head); i++) {
-        const struct entry *entry = &ticks.ring[i % RING];
+        struct entry *entry = &ticks.ring[i % RING];
         if (!PS_READ_ACQUIRE(entry->ready)) continue;
-        rb_gc_mark(entry->tick.request);
-        for (uint32_t f = 0; f < entry->tick.count; f++) rb_gc_mark(entry->tick.frames[f]);
+        visit(&entry->tick.request);
+        for (uint32_t f = 0; f < entry->tick.count; f++) visit(&entry->tick.frames[f]);
     }
 }
+
+const ps_kept ps_ticks_kept[] = {PS_HELD(ticks.collections), PS_HELD_EACH(each_object), PS_KEPT_END};
 
 /*
  * The child has none of the timers, and one of the threads. The stacks in the ring are the

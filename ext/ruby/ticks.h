@@ -52,7 +52,6 @@ uint64_t ps_ticks_look_again_ns(void);
 bool ps_ticks_next(ps_tick *to);
 /* With the VM lock, after ps_ticks_end(): drops the stacks that were not taken. */
 void ps_ticks_forget(void);
-void ps_ticks_mark(void);
 void ps_ticks_after_fork(void);
 
 #endif

@@ -34,13 +34,14 @@ static struct {
 } layout = {.span_key = Qnil};
 
 static VALUE fiber_class;
+const ps_kept ps_trace_context_kept[] = {PS_HELD(layout.span_key), PS_HELD(fiber_class), PS_KEPT_END};
 static ID id_OpenTelemetry, id_Context, id_Trace, id_CURRENT_SPAN_KEY, id_STACK_KEY, id_tracer_provider,
     id_at_tracer_provider, id_Internal, id_ProxyTracerProvider, id_opentelemetry_context,
     id_at_opentelemetry_context, id_entries, id_context, id_trace_id, id_span_id, id_trace_flags, id_flags;
 
 void ps_trace_context_init(void)
 {
-    fiber_class = rb_path2class("Fiber");
+    PS_KEEP(fiber_class, rb_path2class("Fiber"));
     id_OpenTelemetry = rb_intern("OpenTelemetry");
     id_Context = rb_intern("Context");
     id_Trace = rb_intern("Trace");
@@ -58,12 +59,6 @@ void ps_trace_context_init(void)
     id_span_id = rb_intern("@span_id");
     id_trace_flags = rb_intern("@trace_flags");
     id_flags = rb_intern("@flags");
-}
-
-void ps_trace_context_mark(void)
-{
-    rb_gc_mark(layout.span_key);
-    rb_gc_mark(fiber_class);
 }
 
 /*
@@ -89,7 +84,7 @@ static enum reading find_layout(void)
     layout.in_fiber = rb_method_boundp(fiber_class, id_opentelemetry_context, 0);
     if (NIL_P(span_key) || !(layout.in_fiber || RB_SYMBOL_P(stack_key))) return UNKNOWN;
     if (!layout.in_fiber) layout.in_thread = rb_sym2id(stack_key);
-    layout.span_key = span_key;
+    PS_KEEP(layout.span_key, span_key);
     return A_SPAN;
 }
 
