@@ -22,10 +22,10 @@
 enum { LOOK_FOR_APP = 128 };
 
 static struct {
-    uint32_t wanted;     /* the probes that the hooks are in for */
-    bool clearing;       /* the hooks are out, but the flush read the rows: clear them at the next try */
-    uint64_t entry_cost; /* ticks that one entry of a traceback costs */
-    ps_places known;     /* class and instruction -> row */
+    uint32_t wanted;      /* the probes that the hooks are in for */
+    bool clearing;        /* the hooks are out, but the flush read the rows: clear them at the next try */
+    uint64_t entry_cost;  /* ticks that one entry of a traceback costs */
+    ps_known_table known; /* class and instruction -> row */
 } exceptions;
 
 /* PyType_IsSubtype() for three at once. */
@@ -152,11 +152,10 @@ ps_row *ps_exceptions_row(PyTypeObject *type, PyTracebackObject *first, const ps
 {
     PyCodeObject *code = PyFrame_GetCode(raise->origin->tb_frame);
     int at = raise->origin->tb_lasti;
-    ps_row *row = ps_places_find(&exceptions.known, type, code, at);
+    ps_row *row = ps_known_of(&exceptions.known, type, code, at);
     if (PS_UNLIKELY(!row)) {
         row = make_row(type, first, raise, code);
-        if (!ps_row_is_overflow(&ps_exception_table, row))
-            ps_places_put(&exceptions.known, type, code, at, row, row->site->name);
+        if (!ps_row_is_overflow(&ps_exception_table, row)) ps_know(&exceptions.known, type, code, at, row);
     }
     Py_DECREF(code);
     return row;
@@ -320,7 +319,7 @@ static bool forget_rows(void)
     if (!ps_tables_try_lock()) return false;
     ps_table_clear(&ps_exception_table);
     ps_flush_unlock();
-    ps_places_clear(&exceptions.known);
+    ps_known_clear(&exceptions.known);
     ps_exceptions_forget();
     return true;
 }

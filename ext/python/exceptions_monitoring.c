@@ -78,7 +78,7 @@ static struct {
     uint64_t seen_number;
 } handled;
 
-static ps_places rescuers; /* code object and offset -> site of a handler */
+static ps_known_table rescuers; /* code object and offset -> site of a handler */
 
 /* What this thread raised last: the exception and the first entry of its traceback. */
 static __thread struct {
@@ -100,7 +100,7 @@ static bool is_statement(PyCodeObject *code, long offset)
 
 static const ps_site *rescuer_at(PyCodeObject *code, long offset)
 {
-    const ps_site *site = ps_places_find(&rescuers, NULL, code, offset);
+    const ps_site *site = ps_known_of(&rescuers, NULL, code, offset);
     if (PS_LIKELY(site != NULL)) return site;
     /*
      * The first instruction of a handler may have no line. The search ends with the code: behind it
@@ -112,7 +112,7 @@ static const ps_site *rescuer_at(PyCodeObject *code, long offset)
         line = PyCode_Addr2Line(code, at);
     PyObject *globals = PyEval_GetGlobals(); /* borrowed */
     site = ps_code_site_at(code, globals, line);
-    ps_places_put(&rescuers, NULL, code, offset, (void *)site, NULL);
+    ps_know(&rescuers, NULL, code, offset, site);
     return site;
 }
 
@@ -498,7 +498,7 @@ void ps_exceptions_hook_upkeep(bool last)
 
 void ps_exceptions_forget(void)
 {
-    ps_places_clear(&rescuers);
+    ps_known_clear(&rescuers);
 }
 
 static unsigned events_for(uint32_t wanted)

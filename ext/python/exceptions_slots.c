@@ -32,7 +32,7 @@ static struct {
     inquiry clear[SLOTS];
     destructor python_dealloc; /* of every class that is written in Python; left alone, as is python_clear */
     inquiry python_clear;
-    ps_places rescuers; /* code object and line -> site of a handler */
+    ps_known_table rescuers; /* code object and line -> site of a handler */
 } slots;
 
 /* ---- What a traceback says ---- */
@@ -64,12 +64,12 @@ static const ps_site *rescuer_in(PyFrameObject *frame)
 {
     PyCodeObject *code = PyFrame_GetCode(frame);
     int line = PyFrame_GetLineNumber(frame);
-    const ps_site *site = ps_places_find(&slots.rescuers, NULL, code, line);
+    const ps_site *site = ps_known_of(&slots.rescuers, NULL, code, line);
     if (!site) {
         PyObject *globals = PyFrame_GetGlobals(frame);
         site = ps_code_site_at(code, globals, line);
         Py_XDECREF(globals);
-        ps_places_put(&slots.rescuers, NULL, code, line, (void *)site, NULL);
+        ps_know(&slots.rescuers, NULL, code, line, site);
     }
     Py_DECREF(code);
     return site;
@@ -298,7 +298,7 @@ void ps_exceptions_hook_upkeep(bool last) {}
 
 void ps_exceptions_forget(void)
 {
-    ps_places_clear(&slots.rescuers);
+    ps_known_clear(&slots.rescuers);
 }
 
 static void tell_what_is_left_out(uint32_t wanted)

@@ -20,6 +20,7 @@
 #include "context/traceparent.h"
 #include "table/interned_strings.h"
 #include "table/kept.h"
+#include "table/known.h"
 #include "table/routes.h"
 #include "table/table.h"
 #include "usdt/looking.h"
@@ -299,27 +300,6 @@ PyObject *ps_follow_contexts(PyObject *module, PyObject *unused);
 PyObject *ps_publish_process_context(PyObject *module, PyObject *payload);
 
 /*
- * places.c: what is known of a class, a code object and a number, by their addresses. None of them
- * is kept alive. What was known of one is not returned for a later one at the same address.
- */
-typedef struct ps_places {
-    struct ps_place *all; /* open addressing */
-    uint32_t capacity, used;
-} ps_places;
-void ps_places_init(void);
-/*
- * What was put, or NULL. type and code may be NULL; number is any of the caller's, such as a line.
- */
-void *ps_places_find(ps_places *places, PyTypeObject *type, PyCodeObject *code, int64_t number);
-/*
- * Keeps `known` if there is memory. name: of the type, and lasts as long as the places; NULL: no
- * type.
- */
-void ps_places_put(ps_places *places, PyTypeObject *type, PyCodeObject *code, int64_t number, void *known,
-                   const char *name);
-void ps_places_clear(ps_places *places);
-
-/*
  * names.c: names and places of code objects. globals may be NULL. The line is the function's first
  * unless one is given.
  */
@@ -352,6 +332,45 @@ bool ps_type_is_named(PyTypeObject *type, const char *name);
  * C, which keeps its name.
  */
 ps_address ps_type_qualname(const PyTypeObject *type);
+
+/*
+ * freed_code.c: what is known of a class, a code object and a number, by their addresses. None of
+ * them is kept alive. What was known of one is not returned for a later one at the same address.
+ */
+enum { PS_FREED_BITS = 12 };
+/* The number of code objects freed at addresses with the same hash. */
+extern uint32_t ps_freed_codes[1 << PS_FREED_BITS];
+static inline uint32_t *ps_freed_like(const void *code)
+{
+    return &ps_freed_codes[ps_address_hash(PS_ADDRESS(code), PS_FREED_BITS)];
+}
+void ps_freed_codes_init(void);
+static inline ps_key ps_key_of(const PyTypeObject *type, const PyCodeObject *code, uint64_t number)
+{
+    uint64_t version = type ? ps_type_version(type) : 0, freed = code ? PS_READ(*ps_freed_like(code)) : 0;
+    uint64_t qualname = type ? ps_type_qualname(type).value : 0;
+    return (ps_key){PS_ADDRESS(type), PS_ADDRESS(code), number, {version << 32 | freed, qualname}};
+}
+/* Is a row whose stamps differ still that of these objects? Then it is current again. */
+bool ps_known_is_same(ps_known *known, ps_key key, PyTypeObject *type);
+/*
+ * What was put by ps_know(), or NULL. type and code may be NULL. What is known of a type is a row;
+ * number is any of the caller's, such as a line.
+ */
+static inline void *ps_known_of(ps_known_table *table, PyTypeObject *type, const PyCodeObject *code,
+                                uint64_t number)
+{
+    ps_key key = ps_key_of(type, code, number);
+    ps_known *known = ps_known_find(table, key);
+    if (PS_UNLIKELY(!known)) return NULL;
+    if (PS_UNLIKELY(!ps_known_is_current(known, key) || (type && !(key.stamp[0] >> 32))))
+        if (!type || !ps_known_is_same(known, key, type)) return NULL;
+    if (PS_UNLIKELY(!known->again)) known->again = true;
+    return known->what;
+}
+/* Does nothing if there is no memory. */
+void ps_know(ps_known_table *table, PyTypeObject *type, PyCodeObject *code, uint64_t number,
+             const void *what);
 /* Is this code in the application's own files? */
 bool ps_code_is_own(PyCodeObject *code);
 /*

@@ -246,7 +246,7 @@ static int execute(PyObject *module)
     ps_looking_besides(PS_LOOK_EXCEPTION, 40);
     ps_looking_besides(PS_LOOK_OBJECT, PS_HAVE_MONITORING ? 15 : 9);
     ps_names_init();
-    ps_places_init();
+    ps_freed_codes_init();
     ps_functions_init();
     ps_latency_init();
     ps_collections_init();

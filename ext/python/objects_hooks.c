@@ -27,9 +27,9 @@
 enum { CHECK_NS = 1000000000 };
 
 static struct {
-    bool on, clearing; /* clearing: the hooks are out, but the flush was reading the rows */
-    bool tracer;       /* the way in use */
-    ps_places known;   /* class or size, and instruction -> row */
+    bool on, clearing;    /* clearing: the hooks are out, but the flush was reading the rows */
+    bool tracer;          /* the way in use */
+    ps_known_table known; /* class or size, and instruction -> row */
     PyInterpreterState *main;
     uint64_t checked_ns;
 } objects;
@@ -62,13 +62,13 @@ static ps_row *find_row(PyTypeObject *type, size_t size, PyCodeObject *code, int
      */
     size_t bound = type ? 0 : size_class(size);
     int64_t number = (int64_t)((uint64_t)bound << 32 | (uint32_t)at);
-    ps_row *row = ps_places_find(&objects.known, type, code, number);
+    ps_row *row = ps_known_of(&objects.known, type, code, number);
     if (PS_LIKELY(row != NULL)) return row;
     const ps_site *site = name_it(type, bound, code, at);
     row = ps_table_row(&ps_object_table, (uintptr_t)site, 0, 0);
     if (ps_row_is_overflow(&ps_object_table, row)) return row;
     if (!row->site) PS_WRITE_RELEASE(row->site, site);
-    ps_places_put(&objects.known, type, code, number, row, site->name);
+    ps_know(&objects.known, type, code, number, row);
     return row;
 }
 
@@ -289,7 +289,7 @@ static bool forget(void)
     if (!ps_tables_try_lock()) return false;
     ps_table_clear(&ps_object_table);
     ps_flush_unlock();
-    ps_places_clear(&objects.known);
+    ps_known_clear(&objects.known);
     return true;
 }
 

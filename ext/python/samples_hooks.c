@@ -38,7 +38,7 @@ static struct {
 } sampling;
 
 /* Code object -> row of ps_sample_table. */
-static ps_places known_codes;
+static ps_known_table known_codes;
 
 /*
  * Keyed by name and place: code that is made again and again, such as that of a namedtuple's
@@ -55,10 +55,10 @@ static ps_row *row_of_site(const ps_site *site)
 
 static ps_row *find_row(struct ps_walked_frame *frame, PyCodeObject *code)
 {
-    ps_row *row = ps_places_find(&known_codes, NULL, code, 0);
+    ps_row *row = ps_known_of(&known_codes, NULL, code, 0);
     if (PS_LIKELY(row != NULL)) return row;
     row = row_of_site(ps_code_site(code, ps_walked_globals(frame)));
-    if (!ps_row_is_overflow(&ps_sample_table, row)) ps_places_put(&known_codes, NULL, code, 0, row, NULL);
+    if (!ps_row_is_overflow(&ps_sample_table, row)) ps_know(&known_codes, NULL, code, 0, row);
     return row;
 }
 
@@ -67,7 +67,7 @@ static bool forget_rows(void)
     if (!ps_tables_try_lock()) return false;
     ps_table_clear(&ps_sample_table);
     ps_flush_unlock();
-    ps_places_clear(&known_codes);
+    ps_known_clear(&known_codes);
     return true;
 }
 

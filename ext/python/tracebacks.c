@@ -59,7 +59,7 @@ static uint32_t next_made, next_generator;
  * code of the application's own and other code. Under a line's number: the site of the line.
  */
 enum { OWN_OR_NOT = -1000 };
-static ps_places known;
+static ps_known_table known;
 static char own_code, other_code;
 
 static __thread unsigned nested; /* formatters that this thread is inside */
@@ -70,7 +70,7 @@ void ps_tracebacks_forget(void)
 {
     memset(made, 0, sizeof(made));
     memset(generators, 0, sizeof(generators));
-    ps_places_clear(&known);
+    ps_known_clear(&known);
 }
 
 /* ---- What is formatted ---- */
@@ -153,10 +153,10 @@ static struct subject find_subject(const ps_formatter *formatter, PyObject *cons
 static bool is_own(PyFrameObject *frame)
 {
     PyCodeObject *code = PyFrame_GetCode(frame);
-    void *found = ps_places_find(&known, NULL, code, OWN_OR_NOT);
+    void *found = ps_known_of(&known, NULL, code, OWN_OR_NOT);
     if (!found) {
         found = ps_code_is_own(code) ? &own_code : &other_code;
-        ps_places_put(&known, NULL, code, OWN_OR_NOT, found, NULL);
+        ps_know(&known, NULL, code, OWN_OR_NOT, found);
     }
     Py_DECREF(code);
     return found == &own_code;
@@ -166,12 +166,12 @@ static const ps_site *site_of_frame(PyFrameObject *frame)
 {
     PyCodeObject *code = PyFrame_GetCode(frame);
     int line = PyFrame_GetLineNumber(frame);
-    const ps_site *site = ps_places_find(&known, NULL, code, line);
+    const ps_site *site = ps_known_of(&known, NULL, code, line);
     if (!site) {
         PyObject *globals = PyFrame_GetGlobals(frame);
         site = ps_code_site_at(code, globals, line);
         Py_XDECREF(globals);
-        ps_places_put(&known, NULL, code, line, (void *)site, NULL);
+        ps_know(&known, NULL, code, line, site);
     }
     Py_DECREF(code);
     return site;

@@ -5,7 +5,6 @@
 
 #include "base/address.h"
 #include "base/atomic.h"
-#include "table/known.h"
 #include "compat.h"
 #include "hooks.h"
 
@@ -22,7 +21,7 @@ static uint64_t generation = 1;
 
 static __thread struct {
     ps_address fiber;
-    uint32_t epoch; /* ps_known_epoch at the look-up */
+    uint64_t epoch; /* ps_known_epoch at the look-up */
     ps_stack *stack;
     uint64_t generation;
 } last;

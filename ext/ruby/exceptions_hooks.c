@@ -36,7 +36,6 @@
 #include "base/atomic.h"
 #include "base/clock.h"
 #include "table/flush.h"
-#include "table/known.h"
 #include "table/table.h"
 #include "usdt/info.h"
 #include "usdt/looking.h"
@@ -149,7 +148,7 @@ const ps_kept ps_exceptions_kept[] = {
 };
 
 /* Class, path and line of a raise -> its row. */
-static ps_known_table known_raises;
+static ps_known_table known_raises = PS_KNOWN_TABLE;
 
 static struct {
     enum depth_method method;
@@ -531,9 +530,9 @@ static ps_row *row_of_site(const ps_site *site)
 /* The row of a raise at this place. Classes of the same name that are raised there share it. */
 static ps_row *row_of_raise(rb_trace_arg_t *arg, VALUE klass, VALUE path, long line)
 {
-    ps_address by_class = PS_ADDRESS(klass), by_path = PS_ADDRESS(path), by_line = PS_ADDRESS(line);
-    ps_known *known = ps_known_find(&known_raises, by_class, by_path, by_line);
-    if (PS_LIKELY(known && ps_known_is_current(known))) return known->row;
+    ps_key key = PS_KEY(klass, path, line);
+    const ps_known *known = ps_known_find(&known_raises, key);
+    if (PS_LIKELY(known && ps_known_is_current(known, key))) return known->what;
     char name[PS_NAME_BUFFER];
     size_t size = ps_class_name(name, klass);
     const ps_site *site = ps_ruby_site(name, size, path, line);
@@ -545,8 +544,7 @@ static ps_row *row_of_raise(rb_trace_arg_t *arg, VALUE klass, VALUE path, long l
         PS_WRITE_RELEASE(row->at[PS_EXCEPTION_RAISED_IN], ps_ruby_site(name, size, path, line));
     }
     /* The overflow row is looked up each time: ps_table_row() counts what goes there. */
-    if (!ps_row_is_overflow(&ps_exception_table, row))
-        ps_known_put(&known_raises, by_class, by_path, by_line, row);
+    if (!ps_row_is_overflow(&ps_exception_table, row)) ps_known_put(&known_raises, key, row);
     return row;
 }
 

@@ -33,7 +33,6 @@
 #include "features/functions.h"
 #include "features/slow_calls.h"
 #include "table/flush.h"
-#include "table/known.h"
 #include "table/table.h"
 #include "usdt/info.h"
 #include "usdt/looking.h"
@@ -80,7 +79,7 @@ struct target {
     struct {           /* the last entry, if `row` is NULL */
         ps_address klass, method;
         ps_row *row;
-        uint32_t epoch; /* of ps_known_epoch */
+        uint64_t epoch; /* of ps_known_epoch */
     } last;
     uint32_t added; /* the number of the walk before it was added */
     uint32_t seen;  /* the number of the last walk that saw a method of it */
@@ -196,7 +195,7 @@ const ps_kept ps_functions_kept[] = {
 static ps_table lines;
 
 /* Method, class and target -> row of ps_function_table, and of `lines`. */
-static ps_known_table known_calls, known_lines;
+static ps_known_table known_calls = PS_KNOWN_TABLE, known_lines = PS_KNOWN_TABLE;
 
 /* Probes that have one state in common. functions__all only widens them. */
 static const enum ps_probe probes[] = {PS_PROBE_FUNCTION__ENTRY,
@@ -295,25 +294,25 @@ static PS_APART ps_row *make_row(ps_table *table, ps_known_table *known_rows, co
                                  rb_trace_arg_t *arg)
 {
     VALUE method_id = rb_tracearg_method_id(arg), klass = rb_tracearg_defined_class(arg);
-    ps_address method = what_runs(method_id);
-    ps_known *known = ps_known_find(known_rows, method, PS_ADDRESS(klass), PS_ADDRESS(target));
-    if (PS_LIKELY(known && ps_known_is_current(known))) return known->row;
+    ps_key key = PS_KEY(klass, what_runs(method_id).value, (uintptr_t)target);
+    ps_known *known = ps_known_find(known_rows, key);
+    if (PS_LIKELY(known && ps_known_is_current(known, key))) return known->what;
+    ps_row *row = known ? known->what : NULL;
     char name[PS_NAME_BUFFER];
     size_t size = ps_event_name(name, arg);
     VALUE path = rb_tracearg_path(arg);
     long line = table == &lines ? 0 : NUM2LONG(rb_tracearg_lineno(arg));
-    if (known && ps_ruby_site_is(known->row->site, name, size, path, line)) {
-        ps_known_renew(known);
-        return known->row;
+    if (row && ps_ruby_site_is(row->site, name, size, path, line)) {
+        ps_known_renew(known, key);
+        return row;
     }
     const ps_site *site = ps_ruby_site(name, size, path, line);
-    ps_row *row = ps_table_row(table, (uintptr_t)site, 0, 0);
+    row = ps_table_row(table, (uintptr_t)site, 0, 0);
     if (PS_UNLIKELY(!row->site)) {
         row->excluded = !ps_covers_function(path, name, functions.everything);
         PS_WRITE_RELEASE(row->site, site);
     }
-    if (!ps_row_is_overflow(table, row))
-        ps_known_put(known_rows, method, PS_ADDRESS(klass), PS_ADDRESS(target), row);
+    if (!ps_row_is_overflow(table, row)) ps_known_put(known_rows, key, row);
     return row;
 }
 
@@ -358,20 +357,20 @@ static bool is_named(const ps_row *row, const char *name, size_t size, VALUE pat
 static PS_APART ps_row *look_for_row(const ps_stack *stack, const struct target *target, rb_trace_arg_t *arg)
 {
     VALUE method_id = rb_tracearg_method_id(arg), klass = rb_tracearg_defined_class(arg);
-    ps_known *known =
-        ps_known_find(&known_calls, PS_ADDRESS(method_id), PS_ADDRESS(klass), PS_ADDRESS(target));
-    if (PS_LIKELY(known && ps_known_is_current(known))) return known->row;
+    ps_key key = PS_KEY(klass, method_id, (uintptr_t)target);
+    ps_known *known = ps_known_find(&known_calls, key);
+    if (PS_LIKELY(known && ps_known_is_current(known, key))) return known->what;
     char name[PS_NAME_BUFFER];
     size_t size = ps_event_name(name, arg);
     VALUE path = rb_tracearg_path(arg);
-    if (known && is_named(known->row, name, size, path)) {
-        ps_known_renew(known);
-        return known->row;
+    if (known && is_named(known->what, name, size, path)) {
+        ps_known_renew(known, key);
+        return known->what;
     }
     for (uint32_t i = ps_stack_depth(stack); i-- > 0;) {
         ps_row *row = stack->frames[i].row;
         if (!is_named(row, name, size, path)) continue;
-        ps_known_put(&known_calls, PS_ADDRESS(method_id), PS_ADDRESS(klass), PS_ADDRESS(target), row);
+        ps_known_put(&known_calls, key, row);
         return row;
     }
     return &ps_function_table.overflow;
@@ -1194,13 +1193,14 @@ static void exclude_all(const struct target *target)
 {
     uint64_t now = ps_monotonic_ns();
     for (uint32_t i = 0; i < known_calls.capacity; i++) {
-        const ps_known *known = &known_calls.places[i];
-        bool is_part = ps_address_known(target->whole) && ps_address_equal(known->key[2], target->whole) &&
-                       known->row->site && known->row->site->line == (uint64_t)target->contents.line;
-        if ((!is_part && !ps_address_equal(known->key[2], PS_ADDRESS(target))) || known->row->excluded)
-            continue;
-        PS_WRITE(known->row->out_ns, now);
-        PS_WRITE_RELEASE(known->row->excluded, true);
+        ps_row *row = known_calls.places[i].what;
+        uint64_t covering = known_calls.places[i].key.number;
+        if (!row || row->excluded) continue;
+        bool is_part = ps_address_known(target->whole) && covering == target->whole.value && row->site &&
+                       row->site->line == (uint64_t)target->contents.line;
+        if (!is_part && covering != (uintptr_t)target) continue;
+        PS_WRITE(row->out_ns, now);
+        PS_WRITE_RELEASE(row->excluded, true);
     }
 }
 

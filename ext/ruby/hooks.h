@@ -23,6 +23,7 @@
 #include "context/traceparent.h"
 #include "table/interned_strings.h"
 #include "table/kept.h"
+#include "table/known.h"
 #include "table/routes.h"
 #include "usdt/probe.h"
 #include "doing.h"
@@ -34,6 +35,20 @@
 extern const ps_kept ps_backtraces_kept[], ps_collections_kept[], ps_current_stack_kept[],
     ps_exceptions_kept[], ps_functions_kept[], ps_jit_kept[], ps_latency_kept[], ps_objects_kept[],
     ps_requests_kept[], ps_run_time_probes_kept[], ps_ticks_kept[], ps_trace_context_kept[];
+
+/*
+ * probescope.c: raised whenever addresses may come to belong to other objects. What was known of
+ * them before is not current any more.
+ */
+extern uint64_t ps_known_epoch;
+/* klass, code: a VALUE, or an address. A line or the address of memory of ours is a number. */
+#define PS_KEY(klass, code, number)                                                                          \
+    ((ps_key){PS_ADDRESS(klass), PS_ADDRESS(code), (uint64_t)(number), {ps_known_epoch, 0}})
+/* A table whose entries have that stamp. */
+#define PS_KNOWN_TABLE                                                                                       \
+    {                                                                                                        \
+        .now = &ps_known_epoch                                                                               \
+    }
 
 /*
  * probescope.c: runs work(argument), which switches hooks, while no other thread switches hooks. It

@@ -14,7 +14,6 @@
 #include "features/objects.h"
 #include "base/atomic.h"
 #include "table/flush.h"
-#include "table/known.h"
 #include "table/table.h"
 #include "usdt/info.h"
 #include "usdt/looking.h"
@@ -30,7 +29,7 @@ static struct {
     size_t slot;          /* bytes of the smallest slot */
     uint64_t left_out;    /* objects that the library allocated; written with the VM lock */
     ps_known_table known; /* class, path, line -> row of ps_object_table */
-} objects = {.hook = Qnil};
+} objects = {.hook = Qnil, .known = PS_KNOWN_TABLE};
 
 const ps_kept ps_objects_kept[] = {PS_HELD(objects.hook), PS_KEPT_END};
 
@@ -71,23 +70,21 @@ static bool has_other_name(const ps_row *row, VALUE klass)
 
 static ps_row *find_row(VALUE klass, VALUE path, long line)
 {
-    static const char nothing; /* the address of no class */
-    ps_address of_class = klass ? PS_ADDRESS(klass) : PS_ADDRESS(&nothing);
-    ps_known *known = ps_known_find(&objects.known, of_class, PS_ADDRESS(path), PS_ADDRESS(line));
-    if (PS_LIKELY(known && ps_known_is_current(known) && !has_other_name(known->row, klass)))
-        return known->row;
+    ps_key key = PS_KEY(klass, path, line);
+    ps_known *known = ps_known_find(&objects.known, key);
+    ps_row *row = known ? known->what : NULL;
+    if (PS_LIKELY(row && ps_known_is_current(known, key) && !has_other_name(row, klass))) return row;
     char name[PS_NAME_BUFFER];
     size_t size = find_name(name, klass);
-    if (known && ps_ruby_site_is(known->row->site, name, size, path, line)) {
-        ps_known_renew(known);
-        return known->row;
+    if (row && ps_ruby_site_is(row->site, name, size, path, line)) {
+        ps_known_renew(known, key);
+        return row;
     }
     const ps_site *site = ps_ruby_site(name, size, path, line);
-    ps_row *row =
-        ps_table_row(&ps_object_table, (uintptr_t)site->name, (uintptr_t)site->path, (uintptr_t)site->line);
+    row = ps_table_row(&ps_object_table, (uintptr_t)site->name, (uintptr_t)site->path, (uintptr_t)site->line);
     if (ps_row_is_overflow(&ps_object_table, row)) return row;
     if (!row->site) PS_WRITE_RELEASE(row->site, site);
-    ps_known_put(&objects.known, of_class, PS_ADDRESS(path), PS_ADDRESS(line), row);
+    ps_known_put(&objects.known, key, row);
     return row;
 }
 

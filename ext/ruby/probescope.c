@@ -17,7 +17,6 @@
 #include "base/memory.h"
 #include "base/stopwatch.h"
 #include "table/kept.h"
-#include "table/known.h"
 #include "usdt/info.h"
 #include "usdt/looking.h"
 #include "compat.h"
@@ -29,6 +28,7 @@
 #include "string_coverage.h"
 #include "ticks.h"
 
+uint64_t ps_known_epoch;
 static const char *refused; /* why nothing can be installed; NULL: it can */
 static unsigned requests;   /* what the watcher asked for and no job has done yet */
 

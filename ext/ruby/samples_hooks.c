@@ -20,7 +20,6 @@
 #include "base/thread_id.h"
 #include "features/samples.h"
 #include "table/flush.h"
-#include "table/known.h"
 #include "table/table.h"
 #include "usdt/info.h"
 #include "compat.h"
@@ -32,7 +31,7 @@ static struct {
     bool on;
     bool clearing;        /* the flush was reading the rows: clear them at the next try */
     ps_known_table known; /* frame -> row of ps_sample_table */
-} sampling;
+} sampling = {.known = PS_KNOWN_TABLE};
 
 static bool is_builtin(const ps_site *site)
 {
@@ -56,19 +55,20 @@ static ps_row *row_of_site(const ps_site *site, bool is_method)
 
 static ps_row *find_row(VALUE frame)
 {
-    ps_known *known = ps_known_find(&sampling.known, PS_ADDRESS(frame), PS_NO_ADDRESS, PS_NO_ADDRESS);
-    if (PS_LIKELY(known && ps_known_is_current(known))) return known->row;
+    ps_key key = PS_KEY(0, frame, 0);
+    ps_known *known = ps_known_find(&sampling.known, key);
+    if (PS_LIKELY(known && ps_known_is_current(known, key))) return known->what;
+    ps_row *row = known ? known->what : NULL;
     char name[PS_NAME_BUFFER];
     size_t size = ps_frame_name(name, frame);
     VALUE path = rb_profile_frame_path(frame), first = rb_profile_frame_first_lineno(frame);
     long line = FIXNUM_P(first) ? FIX2LONG(first) : 0;
-    if (known && ps_ruby_site_is(known->row->site, name, size, path, line)) {
-        ps_known_renew(known);
-        return known->row;
+    if (row && ps_ruby_site_is(row->site, name, size, path, line)) {
+        ps_known_renew(known, key);
+        return row;
     }
-    ps_row *row = row_of_site(ps_ruby_site(name, size, path, line), ps_frame_is_method(frame));
-    if (!ps_row_is_overflow(&ps_sample_table, row))
-        ps_known_put(&sampling.known, PS_ADDRESS(frame), PS_NO_ADDRESS, PS_NO_ADDRESS, row);
+    row = row_of_site(ps_ruby_site(name, size, path, line), ps_frame_is_method(frame));
+    if (!ps_row_is_overflow(&ps_sample_table, row)) ps_known_put(&sampling.known, key, row);
     return row;
 }
 
