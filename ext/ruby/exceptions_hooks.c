@@ -383,13 +383,13 @@ static uint32_t next_distance(void)
 /* By measured raises; 0: there are none. */
 static uint64_t expected_cost(const ps_row *row, uint32_t depth)
 {
-    if (row->u.bracket.depth) return per_depth(row->u.bracket.cost, row->u.bracket.depth, depth);
+    if (row->learnt.depth) return per_depth(row->learnt.cost, row->learnt.depth, depth);
     return per_depth(raises.cost, raises.depth, depth);
 }
 
 static uint64_t estimate(const ps_row *row, uint32_t depth)
 {
-    if (row->u.bracket.depth || raises.depth) return expected_cost(row, depth);
+    if (row->learnt.depth || raises.depth) return expected_cost(row, depth);
     return per_depth(ps_ns_to_ticks(raises.at_load.ns), raises.at_load.depth, depth);
 }
 
@@ -403,17 +403,16 @@ static uint64_t learn(ps_row *row, uint64_t cost, uint32_t depth)
 {
     uint64_t expected = expected_cost(row, depth);
     if (expected && cost > OUTLIER * expected) cost = expected;
-    if (expected > OUTLIER * cost)
-        row->u.bracket.cost = row->u.bracket.depth = raises.cost = raises.depth = 0;
-    row->u.bracket.cost += cost;
-    row->u.bracket.depth += depth + FIXED_FRAMES;
+    if (expected > OUTLIER * cost) row->learnt.cost = row->learnt.depth = raises.cost = raises.depth = 0;
+    row->learnt.cost += cost;
+    row->learnt.depth += depth + FIXED_FRAMES;
     raises.brackets++;
     raises.cost += cost;
     raises.depth += depth + FIXED_FRAMES;
     /* Halve the past, so that the cost follows a site that changes. */
-    if (row->u.bracket.depth > 512u * (depth + FIXED_FRAMES)) {
-        row->u.bracket.cost /= 2;
-        row->u.bracket.depth /= 2;
+    if (row->learnt.depth > 512u * (depth + FIXED_FRAMES)) {
+        row->learnt.cost /= 2;
+        row->learnt.depth /= 2;
     }
     if (raises.depth > UINT32_MAX) {
         raises.cost /= 2;
@@ -455,7 +454,7 @@ static uint64_t backtrace_cost(ps_row *row, VALUE exception, VALUE backtrace, ui
         cost = estimate(row, depth);
     }
     if (captured && raises.until_bracket) raises.until_bracket--;
-    if (captured && (!row->u.bracket.depth || !raises.until_bracket)) arm();
+    if (captured && (!row->learnt.depth || !raises.until_bracket)) arm();
     if (cost) cost += per_depth(raises.freeing.cost, raises.freeing.depth, depth);
     return cost;
 }

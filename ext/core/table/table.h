@@ -68,14 +68,14 @@ typedef struct ps_row {
             const struct ps_stack *active; /* one of these stacks, or NULL */
             uint32_t elsewhere;            /* the number of other stacks */
         };
-        /* exception: what the sampled brackets measured here */
-        struct {
-            uint64_t cost, depth;
-        } bracket;
         /* sample: number of the last sample that counted it, so that recursion counts once */
         uint64_t seen;
         struct ps_row *next; /* the next row of the same request (routes.h) */
     } u;
+    /* exception: what the VM's estimate of a backtrace's cost has learnt at this place; ticks and frames */
+    struct {
+        uint64_t cost, depth;
+    } learnt;
     uint64_t out_ns;  /* function: when its hooks were taken out (overhead.h); 0: never */
     uint64_t judged;  /* function: its number of events when a window began */
     uint32_t window;  /* exception: the second in which `details` were fired */
