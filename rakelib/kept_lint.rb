@@ -12,9 +12,11 @@ class KeptLint
   EXCEPTIONS = {
     "python/compat.h" => { "ps_error" => ON_STACK, "struct ps_frame_object" => OF_THE_VM,
                            "struct ps_walked_frame" => OF_THE_VM },
-    "python/exceptions_hooks.h" => { "ps_raise" => ON_STACK },
+    "python/exceptions_hooks.c" => { "struct entries" => ON_STACK, "struct raised" => ON_STACK },
+    "python/exceptions_hooks.h" => { "ps_raise" => ON_STACK, "ps_frame_walk" => ON_STACK },
     "python/run_time_probes.c" => { "Probe" => MARKED, "Encoded" => ON_STACK },
-    "ruby/backtraces_hooks.c" => { "allocated_objects" => SYMBOL, "struct removal" => ON_STACK },
+    "ruby/backtraces_hooks.c" => { "allocated_objects" => SYMBOL, "struct removal" => ON_STACK,
+                                   "struct stack" => ON_STACK },
     "ruby/collections_hooks.c" => { "major_by" => SYMBOL, "live_slots" => SYMBOL },
     "ruby/current_stack.c" => {
       "last" => "each thread has its own; ps_known_epoch says whether the address is still the fiber's"
@@ -22,7 +24,8 @@ class KeptLint
     "ruby/doing.c" => { "struct one" => ON_STACK },
     "ruby/doing.h" => { "ps_doing" => ON_STACK },
     "ruby/exceptions_hooks.c" => { "frames" => "written and read in one call",
-                                   "struct place" => "raises.recent is declared" },
+                                   "struct place" => "raises.recent is declared",
+                                   "struct stack" => ON_STACK, "struct raise" => ON_STACK },
     "ruby/functions_hooks.c" => {
       "struct target" => "ps_known_epoch says whether `last` is current; `whole` is an address of a target",
       "struct added" => ON_STACK

@@ -14,12 +14,11 @@
 
 #include "base/atomic.h"
 #include "base/clock.h"
-#include "features/coverage.h"
+#include "features/backtraces.h"
+#include "features/exceptions.h"
 #include "table/flush.h"
 #include "usdt/info.h"
 #include "usdt/probe.h"
-
-enum { LOOK_FOR_APP = 128 };
 
 static struct {
     uint32_t wanted;      /* the probes that the hooks are in for */
@@ -77,21 +76,33 @@ bool ps_exceptions_whole(PyTracebackObject *first, ps_raise *raise)
 
 /* ---- Rows ---- */
 
-#if PS_HAVE_MONITORING
+ps_line_kind ps_walk_frames(void *of, int number)
+{
+    ps_frame_walk *walk = of;
+    if (number && walk->frame) {
+        PyFrameObject *back = PyFrame_GetBack(walk->frame);
+        Py_DECREF(walk->frame);
+        walk->frame = back;
+    }
+    if (!walk->frame) return PS_NO_LINE;
+    PyCodeObject *code = PyFrame_GetCode(walk->frame);
+    ps_line_kind kind = walk->is_own(code) ? PS_OWN_LINE : PS_OTHER_LINE;
+    Py_DECREF(code);
+    return kind;
+}
+
 /* The site of the nearest caller of this frame that is the application's own code. */
+#if PS_HAVE_MONITORING
 static const ps_site *find_own_caller(PyFrameObject *called)
 {
+    ps_frame_walk walk = {PyFrame_GetBack(called), ps_code_is_own};
     const ps_site *site = NULL;
-    PyFrameObject *frame = PyFrame_GetBack(called);
-    for (int i = 0; frame && i < LOOK_FOR_APP; i++) {
-        PyCodeObject *code = PyFrame_GetCode(frame);
-        if (!site && ps_code_is_own(code)) site = ps_code_site_at(code, NULL, PyFrame_GetLineNumber(frame));
+    if (ps_nearest_own_line(ps_walk_frames, &walk, NULL) >= 0) {
+        PyCodeObject *code = PyFrame_GetCode(walk.frame);
+        site = ps_code_site_at(code, NULL, PyFrame_GetLineNumber(walk.frame));
         Py_DECREF(code);
-        PyFrameObject *back = site ? NULL : PyFrame_GetBack(frame);
-        Py_DECREF(frame);
-        frame = back;
     }
-    Py_XDECREF(frame);
+    Py_XDECREF(walk.frame);
     return site;
 }
 #else
@@ -99,17 +110,43 @@ static const ps_site *find_own_caller(PyFrameObject *called)
  * Before 3.12 an exception may be dying here, and no frame object may be made. If the frame is not
  * on this stack, its callers are not known.
  */
+static ps_line_kind walk_callers(void *of, int number)
+{
+    struct ps_walked_frame **frame = of;
+    *frame = ps_walk_on(*frame);
+    if (!*frame) return PS_NO_LINE;
+    return ps_code_is_own(ps_walked_code(*frame)) ? PS_OWN_LINE : PS_OTHER_LINE;
+}
+
 static const ps_site *find_own_caller(PyFrameObject *called)
 {
     struct ps_walked_frame *frame = ps_walk_from(ps_thread_state());
     while (frame && frame->object != (PyObject *)called) frame = ps_walk_on(frame);
-    for (int i = 0; frame && (frame = ps_walk_on(frame)) && i < LOOK_FOR_APP; i++) {
-        PyCodeObject *code = ps_walked_code(frame);
-        if (ps_code_is_own(code)) return ps_code_site_at(code, NULL, ps_walked_line(frame));
-    }
-    return NULL;
+    if (!frame || ps_nearest_own_line(walk_callers, &frame, NULL) < 0) return NULL;
+    return ps_code_site_at(ps_walked_code(frame), NULL, ps_walked_line(frame));
 }
 #endif
+
+/* The inner part of a traceback. */
+struct entries {
+    PyTracebackObject *entry[PS_LINES_LOOKED_AT]; /* borrowed; number i is at i modulo the size */
+    uint32_t count;
+};
+
+static PyTracebackObject *entry_at(const struct entries *entries, int number)
+{
+    return entries->entry[(entries->count - 1 - (uint32_t)number) % PS_LINES_LOOKED_AT];
+}
+
+static ps_line_kind walk_entries(void *of, int number)
+{
+    const struct entries *entries = of;
+    if ((uint32_t)number >= entries->count) return PS_NO_LINE;
+    PyCodeObject *code = PyFrame_GetCode(entry_at(entries, number)->tb_frame);
+    ps_line_kind kind = ps_code_is_own(code) ? PS_OWN_LINE : PS_OTHER_LINE;
+    Py_DECREF(code);
+    return kind;
+}
 
 /*
  * The nearest entry of the application's own code: searched from the raise to the handler, and then
@@ -117,97 +154,60 @@ static const ps_site *find_own_caller(PyFrameObject *called)
  */
 static const ps_site *find_app_site(PyTracebackObject *first, const ps_raise *raise)
 {
-    PyTracebackObject *own = NULL, *entry = first;
-    for (uint32_t i = 0; i < raise->depth && entry; i++, entry = entry->tb_next) {
-        /* Only the inner part of a deep traceback. */
-        if (raise->depth - i > LOOK_FOR_APP) continue;
-        PyCodeObject *code = PyFrame_GetCode(entry->tb_frame);
-        if (ps_code_is_own(code)) own = entry;
-        Py_DECREF(code);
-    }
-    if (!own) return find_own_caller(first->tb_frame);
-    PyCodeObject *code = PyFrame_GetCode(own->tb_frame);
-    const ps_site *site = ps_code_site_at(code, NULL, PyCode_Addr2Line(code, own->tb_lasti));
+    struct entries entries = {.count = 0};
+    for (PyTracebackObject *entry = first; entry && entries.count < raise->depth; entry = entry->tb_next)
+        entries.entry[entries.count++ % PS_LINES_LOOKED_AT] = entry;
+    int own = ps_nearest_own_line(walk_entries, &entries, NULL);
+    if (own < 0) return find_own_caller(first->tb_frame);
+    PyTracebackObject *entry = entry_at(&entries, own);
+    PyCodeObject *code = PyFrame_GetCode(entry->tb_frame);
+    const ps_site *site = ps_code_site_at(code, NULL, PyCode_Addr2Line(code, entry->tb_lasti));
     Py_DECREF(code);
     return site;
 }
 
-/* Keyed by the class's name and place, and by the function that raises. */
-static ps_row *make_row(PyTypeObject *type, PyTracebackObject *first, const ps_raise *raise,
+struct raised {
+    PyTracebackObject *first;
+    const ps_raise *raise;
+    const ps_site *in;
+};
+
+static void find_places(const void *of, const ps_site **function, const ps_site **app)
+{
+    const struct raised *raised = of;
+    *function = raised->in;
+    *app = find_app_site(raised->first, raised->raise);
+}
+
+static ps_row *name_row(PyTypeObject *type, PyTracebackObject *first, const ps_raise *raise,
                         PyCodeObject *code)
 {
     PyObject *globals = PyFrame_GetGlobals(raise->origin->tb_frame);
     int line = PyCode_Addr2Line(code, raise->origin->tb_lasti);
     const ps_site *in = ps_code_site_at(code, globals, line), *site = ps_type_site(type, code, line);
     Py_XDECREF(globals);
-    ps_row *row = ps_table_row(&ps_exception_table, (uintptr_t)site, (uintptr_t)in, 0);
-    if (row->site) return row;
-    PS_WRITE_RELEASE(row->at[PS_EXCEPTION_RAISED_IN], in);
-    PS_WRITE_RELEASE(row->at[PS_EXCEPTION_APP_AT], find_app_site(first, raise));
-    PS_WRITE_RELEASE(row->site, site);
-    return row;
+    return ps_exceptions_row(site, in, find_places, &(struct raised){first, raise, in});
 }
 
-ps_row *ps_exceptions_row(PyTypeObject *type, PyTracebackObject *first, const ps_raise *raise)
+ps_row *ps_raise_row(PyTypeObject *type, PyTracebackObject *first, const ps_raise *raise)
 {
     PyCodeObject *code = PyFrame_GetCode(raise->origin->tb_frame);
     int at = raise->origin->tb_lasti;
     ps_row *row = ps_known_of(&exceptions.known, type, code, at);
     if (PS_UNLIKELY(!row)) {
-        row = make_row(type, first, raise, code);
+        row = name_row(type, first, raise, code);
         if (!ps_row_is_overflow(&ps_exception_table, row)) ps_know(&exceptions.known, type, code, at, row);
     }
     Py_DECREF(code);
     return row;
 }
 
-/* The counters of this row to add to. */
-static uint64_t *counted(ps_row *row)
+uint64_t ps_raise_cost(uint32_t depth)
 {
-    return ps_routes_row(&ps_exception_table, row, ps_requests_counted())->count;
+    return exceptions.entry_cost * depth;
 }
 
-void ps_exceptions_count_more(ps_row *row, uint32_t depth, uint32_t deeper)
-{
-    uint64_t *count = counted(row);
-    PS_ADD(count[PS_EXCEPTION_COST], exceptions.entry_cost * deeper);
-    PS_ADD(count[PS_EXCEPTION_DEPTH], deeper);
-    if (depth > PS_READ(count[PS_EXCEPTION_DEPTH_MAX])) PS_WRITE(count[PS_EXCEPTION_DEPTH_MAX], depth);
-}
-
-void ps_exceptions_count(ps_row *row, uint32_t depth)
-{
-    ps_exceptions_count_more(row, depth, depth);
-    PS_ADD_LAST(counted(row)[PS_EXCEPTION_RAISED], 1);
-}
-
-void ps_exceptions_count_rescue(ps_row *row, const ps_site *site, bool at_once)
-{
-    if (site) PS_WRITE_RELEASE(row->at[PS_EXCEPTION_RESCUED_AT], site);
-    if (at_once) PS_ADD(counted(row)[PS_EXCEPTION_RESCUED_AT_ONCE], 1);
-    PS_ADD_LAST(counted(row)[PS_EXCEPTION_RESCUED], 1);
-}
-
-/* ---- Probes ---- */
-
-static const char *function_of(const ps_row *row)
-{
-    const ps_site *site = row->at[PS_EXCEPTION_RAISED_IN];
-    return site ? site->name : "";
-}
-
-static uint64_t cost_ns(uint32_t depth)
-{
-    return ps_ticks_to_ns(exceptions.entry_cost * depth);
-}
-
-void ps_exceptions_fire_raise(const ps_row *row, uint32_t depth)
-{
-    const ps_site *site = row->site;
-    struct ps_more_exception__raise more = {
-        .path = site->path, .function = function_of(row), .thread_id = ps_thread_id()};
-    ps_fire_exception__raise(site->name, site->file, site->line, depth, cost_ns(depth), &more);
-}
+/* ---- Details ---- */
 
 void ps_exceptions_message(char *to, PyObject *exception)
 {
@@ -224,31 +224,13 @@ void ps_exceptions_message(char *to, PyObject *exception)
         ps_copy_string(to, PS_MESSAGE_BUFFER, text);
 }
 
-void ps_exceptions_fire_detail(ps_row *row, PyObject *exception, PyTracebackObject *first, uint32_t depth)
+void ps_raise_detail(ps_row *row, PyObject *exception, PyTracebackObject *first, uint32_t depth)
 {
-    if (!ps_details_allow(row)) return;
+    if (!ps_exceptions_detail_due(row)) return;
     char message[PS_MESSAGE_BUFFER], traceparent[PS_TRACEPARENT_BUFFER];
     ps_exceptions_message(message, exception);
     ps_exceptions_span(traceparent, exception, first, depth);
-    const ps_site *site = row->site, *app = row->at[PS_EXCEPTION_APP_AT];
-    struct ps_more_exception__detail more = {
-        .path = site->path,
-        .function = function_of(row),
-        .thread_id = ps_thread_id(),
-        .message = message,
-        .traceparent = traceparent,
-        .app_file = app ? app->file : "",
-        .app_line = app ? app->line : 0,
-    };
-    ps_fire_exception__detail(site->name, site->file, site->line, depth, cost_ns(depth), &more);
-}
-
-void ps_exceptions_fire_rescue(const ps_row *row, const ps_site *at, uint64_t elapsed, uint32_t unwound)
-{
-    if (!at) at = &ps_site_none;
-    struct ps_more_exception__rescue more = {
-        .path = at->path, .function = at->name, .raise_file = row->site->file, .raise_line = row->site->line};
-    ps_fire_exception__rescue(row->site->name, at->file, at->line, ps_ticks_to_ns(elapsed), unwound, &more);
+    ps_exceptions_fire_detail(row, depth, ps_raise_cost(depth), message, traceparent);
 }
 
 /* ---- Strings ---- */
@@ -258,20 +240,11 @@ const ps_site *ps_exceptions_origin(PyObject *exception, uintptr_t key[3])
     ps_raise raise;
     PyTracebackObject *first = exceptions.wanted ? ps_traceback(exception) : NULL;
     const ps_row *row = NULL;
-    if (ps_exceptions_whole(first, &raise)) row = ps_exceptions_row(Py_TYPE(exception), first, &raise);
+    if (ps_exceptions_whole(first, &raise)) row = ps_raise_row(Py_TYPE(exception), first, &raise);
     Py_XDECREF((PyObject *)first);
     if (!row) return NULL;
     memcpy(key, row->key, sizeof(row->key));
     return row->site;
-}
-
-void ps_exceptions_charge(const uintptr_t key[3], const ps_site *asked, uint64_t ticks)
-{
-    ps_row *row = key[0] ? ps_table_find(&ps_exception_table, key[0], key[1], key[2]) : NULL;
-    if (!row) return;
-    /* There is no asking site when the interpreter itself reports an exception. */
-    if (asked != &ps_site_none) PS_WRITE_RELEASE(row->at[PS_EXCEPTION_ASKED_AT], asked);
-    PS_ADD_LAST(counted(row)[PS_EXCEPTION_STRINGS], ticks);
 }
 
 /* ---- Cost ---- */

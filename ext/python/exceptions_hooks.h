@@ -5,6 +5,8 @@
 #ifndef PS_PYTHON_EXCEPTIONS_HOOKS_H
 #define PS_PYTHON_EXCEPTIONS_HOOKS_H
 
+#include "features/backtraces.h"
+#include "features/exceptions.h"
 #include "hooks.h"
 
 /*
@@ -39,18 +41,22 @@ bool ps_exceptions_is_noise(PyObject *exception);
  * The row of a raise, perhaps the overflow row. first: the first entry, from which the
  * application's own code is searched for.
  */
-ps_row *ps_exceptions_row(PyTypeObject *type, PyTracebackObject *first, const ps_raise *raise);
-void ps_exceptions_count(ps_row *row, uint32_t depth);
-/* Adds to a raise that was counted: it is deeper now, because the exception was raised on. */
-void ps_exceptions_count_more(ps_row *row, uint32_t depth, uint32_t deeper);
-void ps_exceptions_count_rescue(ps_row *row, const ps_site *site, bool at_once);
+ps_row *ps_raise_row(PyTypeObject *type, PyTracebackObject *first, const ps_raise *raise);
+/* The ticks that so many entries of a traceback cost. */
+uint64_t ps_raise_cost(uint32_t depth);
+/* Fires exception__detail, if that is due. first: the first entry of this raise. */
+void ps_raise_detail(ps_row *row, PyObject *exception, PyTracebackObject *first, uint32_t depth);
 
-void ps_exceptions_fire_raise(const ps_row *row, uint32_t depth);
-/* Fires not more often than ps_details_allow() permits. first: the first entry of this raise. */
-void ps_exceptions_fire_detail(ps_row *row, PyObject *exception, PyTracebackObject *first, uint32_t depth);
-void ps_exceptions_fire_rescue(const ps_row *row, const ps_site *at, uint64_t elapsed, uint32_t unwound);
+/*
+ * A walk for ps_nearest_own_line(): from `frame`, the reference to which moves with the walk, to its
+ * callers. NULL after the last one.
+ */
+typedef struct ps_frame_walk {
+    PyFrameObject *frame;
+    bool (*is_own)(PyCodeObject *code);
+} ps_frame_walk;
+ps_line_kind ps_walk_frames(void *walk, int number);
 
-enum { PS_MESSAGE_BUFFER = 256 };
 /*
  * The message that is stored in an exception, read without a call: the first argument, if that is a
  * plain str.

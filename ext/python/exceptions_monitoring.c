@@ -172,10 +172,10 @@ static void take_out(uint32_t i)
 static void rescued(const struct under_way *one)
 {
     if (one->counted) {
-        PS_WRITE_RELEASE(one->row->at[PS_EXCEPTION_RESCUED_AT], one->rescuer);
+        ps_exceptions_rescued_at(one->row, one->rescuer);
     } else {
-        ps_exceptions_count_rescue(one->row, one->rescuer, one->depth == 1);
-        if ((handled.wanted & PS_BIT(EXCEPTION__RESCUE)) && one->row->site)
+        ps_exceptions_rescued(one->row, one->rescuer, one->depth == 1, ps_requests_counted());
+        if (handled.wanted & PS_BIT(EXCEPTION__RESCUE))
             ps_exceptions_fire_rescue(one->row, one->rescuer, one->elapsed, one->depth - 1);
     }
     struct seen *seen = seen_of(one->exception);
@@ -279,8 +279,8 @@ static void raised(PyObject *exception, PyTracebackObject *top)
     handled.raises[i].at = ps_ticks();
     if (PS_ENABLED(EXCEPTION__RAISE)) {
         ps_raise raise = {top, 1};
-        ps_row *row = ps_exceptions_row(Py_TYPE(exception), top, &raise);
-        if (row->site) ps_exceptions_fire_raise(row, raise.depth);
+        const ps_row *row = ps_raise_row(Py_TYPE(exception), top, &raise);
+        ps_exceptions_fire_raise(row, raise.depth, ps_raise_cost(raise.depth));
     }
 }
 
@@ -297,7 +297,7 @@ static void add_entries(struct under_way *one, PyTracebackObject *top)
     one->top = PS_ADDRESS(top);
     one->entries += more;
     one->depth += more;
-    ps_exceptions_count_more(one->row, one->depth, more);
+    ps_exceptions_deeper(one->row, one->depth, more, ps_raise_cost(more), ps_requests_counted());
 }
 
 static void raised_on(PyObject *exception, PyTracebackObject *top)
@@ -352,18 +352,18 @@ static void entered_handler(PyCodeObject *code, long offset, PyObject *exception
     if (known && came_on(known, top, entries, code, offset)) {
         struct under_way on = *known;
         take_out((uint32_t)(known - handled.under_way));
-        on.depth += entries - on.entries;
-        ps_exceptions_count_more(on.row, on.depth, entries - on.entries);
+        uint32_t more = entries - on.entries;
+        on.depth += more;
+        ps_exceptions_deeper(on.row, on.depth, more, ps_raise_cost(more), ps_requests_counted());
         on.passing = on.old = false;
         one = add();
         *one = on;
     } else {
         if (known) take_out((uint32_t)(known - handled.under_way));
         narrow_to_last(exception, top, &raise);
-        ps_row *row = ps_exceptions_row(Py_TYPE(exception), top, &raise);
-        ps_exceptions_count(row, raise.depth);
-        if (PS_ENABLED(EXCEPTION__DETAIL) && row->site)
-            ps_exceptions_fire_detail(row, exception, top, raise.depth);
+        ps_row *row = ps_raise_row(Py_TYPE(exception), top, &raise);
+        ps_exceptions_raised(row, raise.depth, ps_raise_cost(raise.depth), ps_requests_counted());
+        if (PS_ENABLED(EXCEPTION__DETAIL)) ps_raise_detail(row, exception, top, raise.depth);
         one = add();
         one->exception = address;
         one->thread = PS_ADDRESS(thread);

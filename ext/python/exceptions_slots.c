@@ -82,13 +82,13 @@ static const ps_site *rescuer_in(PyFrameObject *frame)
 static void count_raise(PyObject *exception, PyTracebackObject *first, const ps_raise *raise, bool is_last)
 {
     if (!raise->origin->tb_frame) return;
-    ps_row *row = ps_exceptions_row(Py_TYPE(exception), first, raise);
-    ps_exceptions_count(row, raise->depth);
-    if (!is_last) ps_exceptions_count_rescue(row, NULL, raise->depth == 1);
+    ps_row *row = ps_raise_row(Py_TYPE(exception), first, raise);
+    ps_counted *request = ps_requests_counted();
+    ps_exceptions_raised(row, raise->depth, ps_raise_cost(raise->depth), request);
+    if (!is_last) ps_exceptions_rescued(row, NULL, raise->depth == 1, request);
     else if (ps_frame_is_running(first->tb_frame))
-        ps_exceptions_count_rescue(row, rescuer_in(first->tb_frame), raise->depth == 1);
-    if (PS_ENABLED(EXCEPTION__DETAIL) && row->site)
-        ps_exceptions_fire_detail(row, exception, first, raise->depth);
+        ps_exceptions_rescued(row, rescuer_in(first->tb_frame), raise->depth == 1, request);
+    if (PS_ENABLED(EXCEPTION__DETAIL)) ps_raise_detail(row, exception, first, raise->depth);
 }
 
 /*

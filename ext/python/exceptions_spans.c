@@ -15,10 +15,10 @@
  * must still run. An exception that was kept for a while, or raised a second time elsewhere, has no
  * span.
  *
- * A place gets no more notes than it may have events (ps_details_allow). All of this is with the
+ * A place gets no more notes than it may have events (ps_exceptions_detail_due). All of this is with the
  * GIL, in the main interpreter.
  */
-enum { NOTES_BITS = 8, NOTES = 1 << NOTES_BITS, PLACES = 256, MAKERS = 2, NOTES_PER_SECOND = 10 };
+enum { NOTES_BITS = 8, NOTES = 1 << NOTES_BITS, PLACES = 256, MAKERS = 2 };
 
 static struct note {
     ps_address exception;
@@ -47,7 +47,7 @@ static bool is_allowed(PyTypeObject *type, PyCodeObject *code, int instruction)
     struct place *place = &places[key % PLACES];
     uint32_t second = (uint32_t)(ps_monotonic_ns() / 1000000000u);
     if (place->key != key || place->second != second) *place = (struct place){key, second, 0};
-    return place->noted++ < NOTES_PER_SECOND;
+    return place->noted++ < PS_DETAILS_PER_SECOND;
 }
 
 void ps_exceptions_forget_span(PyObject *exception)

@@ -82,8 +82,8 @@ static void came_to(PyFrameObject *frame, PyObject *exception, PyTracebackObject
     if (one) take_out((uint32_t)(one - mine.all));
     /* The entries so far are those of an earlier raise. */
     ps_raise raise = {top, 1};
-    ps_row *row = ps_exceptions_row(Py_TYPE(exception), top, &raise);
-    if (trace.fires_raise && row->site) ps_exceptions_fire_raise(row, raise.depth);
+    ps_row *row = ps_raise_row(Py_TYPE(exception), top, &raise);
+    if (trace.fires_raise) ps_exceptions_fire_raise(row, raise.depth, ps_raise_cost(raise.depth));
     if (mine.count == UNDER_WAY) take_out(0);
     mine.all[mine.count++] = (struct under_way){.exception = PS_ADDRESS(exception),
                                                 .top = PS_ADDRESS(top),

@@ -163,11 +163,6 @@ void ps_exceptions_end(void);
  * nobody listens. key: becomes the key of its row.
  */
 const ps_site *ps_exceptions_origin(PyObject *exception, uintptr_t key[3]);
-/*
- * Charges the ticks that formatting an exception took to the row of this key. asked: the site that
- * asked, or ps_site_none.
- */
-void ps_exceptions_charge(const uintptr_t key[3], const ps_site *asked, uint64_t ticks);
 
 /* module.c: did the user accept costly probes (PROBESCOPE_FORCE=1, install(force=True))? */
 bool ps_forced(void);

@@ -18,11 +18,12 @@
 #include "base/atomic.h"
 #include "base/clock.h"
 #include "base/stopwatch.h"
-#include "features/coverage.h"
+#include "features/backtraces.h"
+#include "features/exceptions.h"
 #include "usdt/probe.h"
 #include "exceptions_hooks.h"
 
-enum { LOOK_AT = 128, REMEMBERED = 32, OPEN = 16 };
+enum { REMEMBERED = 32, OPEN = 16 };
 /* A step of a generator that takes longer may have waited for something. */
 #define LONG_STEP_NS 100000u
 
@@ -150,15 +151,13 @@ static struct subject find_subject(const ps_formatter *formatter, PyObject *cons
 
 /* ---- Who asked ---- */
 
-static bool is_own(PyFrameObject *frame)
+static bool is_own(PyCodeObject *code)
 {
-    PyCodeObject *code = PyFrame_GetCode(frame);
     void *found = ps_known_of(&known, NULL, code, OWN_OR_NOT);
     if (!found) {
         found = ps_code_is_own(code) ? &own_code : &other_code;
         ps_know(&known, NULL, code, OWN_OR_NOT, found);
     }
-    Py_DECREF(code);
     return found == &own_code;
 }
 
@@ -177,43 +176,31 @@ static const ps_site *site_of_frame(PyFrameObject *frame)
     return site;
 }
 
-/*
- * The nearest line of the application's own code; else the nearest line of all: a line in a logger
- * says little.
- */
+/* The nearest line of the application's own code; else the nearest line of all. */
 static const ps_site *find_asker(void)
 {
-    PyFrameObject *nearest = PyEval_GetFrame(), *frame = nearest; /* borrowed */
+    PyFrameObject *nearest = PyEval_GetFrame(); /* borrowed */
     if (!nearest) return &ps_site_none;
-    Py_INCREF(frame);
-    bool own = false;
-    for (int i = 0; frame && i < LOOK_AT && !(own = is_own(frame)); i++) {
-        PyFrameObject *back = PyFrame_GetBack(frame);
-        Py_DECREF(frame);
-        frame = back;
-    }
-    const ps_site *site = site_of_frame(own ? frame : nearest);
-    Py_XDECREF(frame);
+    ps_frame_walk walk = {nearest, is_own};
+    Py_INCREF(nearest);
+    bool own = ps_nearest_own_line(ps_walk_frames, &walk, NULL) >= 0;
+    const ps_site *site = site_of_frame(own ? walk.frame : nearest);
+    Py_XDECREF(walk.frame);
     return site;
 }
 
 /* ---- What is told ---- */
 
-static void fire(const ps_formatter *formatter, const ps_site *asked, const struct subject *of,
-                 uint64_t ticks)
+/* The row that is charged, or NULL. */
+static ps_row *row_of(const struct subject *of)
 {
-    if (!PS_ENABLED(BACKTRACE__DONE)) return;
-    struct ps_more_backtrace__done more = {
-        .path = asked->path,
-        .function = asked->name,
-        .type = of->raised->name,
-        .raise_file = of->raised->file,
-        .raise_line = of->raised->line,
-    };
-    /* A tracer cannot read a page that was never touched. */
-    (void)*(volatile const char *)formatter->kind;
-    ps_fire_backtrace__done(formatter->kind, asked->file, asked->line, of->depth, ps_ticks_to_ns(ticks),
-                            &more);
+    return of->row[0] ? ps_table_find(&ps_exception_table, of->row[0], of->row[1], of->row[2]) : NULL;
+}
+
+static ps_backtrace backtrace_of(const ps_formatter *formatter, const ps_site *asked,
+                                 const struct subject *of, uint64_t ticks)
+{
+    return (ps_backtrace){formatter->kind, asked, of->raised, of->depth, ticks};
 }
 
 /* ---- Generators ---- */
@@ -240,10 +227,14 @@ static void note_step_in_turn(PyObject *generator, uint64_t ticks, bool ended)
         generators[i].cpu_ns = now;
         if (cpu < ticks) ticks = cpu;
     }
-    ps_exceptions_charge(generators[i].of.row, generators[i].asked, ticks);
+    const struct subject *of = &generators[i].of;
+    const ps_site *asked = generators[i].asked;
+    ps_row *row = row_of(of);
+    if (row) ps_exceptions_formatted(row, asked, ticks, ps_requests_counted());
     generators[i].ticks += ticks;
     if (!ended) return;
-    fire(generators[i].formatter, generators[i].asked, &generators[i].of, generators[i].ticks);
+    ps_backtrace backtrace = backtrace_of(generators[i].formatter, asked, of, generators[i].ticks);
+    ps_backtraces_fire(&backtrace);
     generators[i].generator = PS_NO_ADDRESS;
 }
 
@@ -354,9 +345,8 @@ static void record(const ps_formatter *formatter, struct subject *of, PyObject *
         time_generator(result, formatter, of, ticks);
         return;
     }
-    const ps_site *asked = find_asker();
-    ps_exceptions_charge(of->row, asked, ticks);
-    fire(formatter, asked, of, ticks);
+    ps_backtrace backtrace = backtrace_of(formatter, find_asker(), of, ticks);
+    ps_backtraces_done(&backtrace, row_of(of), ps_requests_counted());
 }
 
 /* The formatter that was hooked as this function. *of becomes what it formats. */

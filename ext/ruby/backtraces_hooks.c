@@ -21,6 +21,8 @@
 #include "base/atomic.h"
 #include "base/clock.h"
 #include "base/stopwatch.h"
+#include "features/backtraces.h"
+#include "features/exceptions.h"
 #include "usdt/info.h"
 #include "usdt/looking.h"
 #include "usdt/probe.h"
@@ -28,7 +30,7 @@
 #include "names.h"
 #include "string_coverage.h"
 
-enum { LOOK_AT = 128, KNOWN_FRAMES = 256 };
+enum { KNOWN_FRAMES = 256 };
 
 static struct {
     /*
@@ -126,25 +128,32 @@ static bool is_full_message(VALUE frame)
            memcmp(RSTRING_PTR(name), expected, sizeof(expected) - 1) == 0;
 }
 
+struct stack {
+    VALUE frames[PS_LINES_LOOKED_AT];
+    int lines[PS_LINES_LOOKED_AT], count;
+};
+enum { OURS = 1 }; /* frame 0 is ours */
+
+static ps_line_kind kind_of_line(void *of, int number)
+{
+    const struct stack *stack = of;
+    if (number + OURS >= stack->count) return PS_NO_LINE;
+    int known = know(stack->frames[number + OURS]);
+    if (backtraces.known[known].own) return PS_OWN_LINE;
+    return backtraces.known[known].builtin ? PS_BUILTIN_LINE : PS_OTHER_LINE;
+}
+
 /*
- * The nearest line of the application's own code; else the nearest line of Ruby code: a line in a
- * logger says little. Sets *in_full_message when full_message called us.
+ * The nearest line of the application's own code; else the nearest line of Ruby code. Sets
+ * *in_full_message when full_message called us.
  */
 static const ps_site *find_asker(bool *in_full_message)
 {
-    VALUE frames[LOOK_AT];
-    int lines[LOOK_AT];
-    int count = rb_profile_frames(0, LOOK_AT, frames, lines), nearest = 0;
-    /* Frame 0 is ours. */
-    *in_full_message = count > 1 && is_full_message(frames[1]);
-    for (int i = 1; i < count; i++) {
-        int known = know(frames[i]);
-        if (!nearest && !backtraces.known[known].builtin) nearest = i;
-        if (!backtraces.known[known].own) continue;
-        nearest = i;
-        break;
-    }
-    return nearest ? site_of(frames[nearest], lines[nearest]) : &ps_site_none;
+    struct stack stack;
+    stack.count = rb_profile_frames(0, PS_LINES_LOOKED_AT, stack.frames, stack.lines);
+    *in_full_message = stack.count > OURS && is_full_message(stack.frames[OURS]);
+    int other, own = ps_nearest_own_line(kind_of_line, &stack, &other), nearest = own < 0 ? other : own;
+    return nearest < 0 ? &ps_site_none : site_of(stack.frames[nearest + OURS], stack.lines[nearest + OURS]);
 }
 
 /* ---- Exceptions ---- */
@@ -183,29 +192,20 @@ static VALUE first_line(VALUE strings)
     return RARRAY_AREF(strings, 0);
 }
 
-static void fire(const char *kind, const ps_site *asked, const ps_site *raised, uint64_t depth,
-                 uint64_t ticks)
-{
-    if (!PS_ENABLED(BACKTRACE__DONE)) return;
-    struct ps_more_backtrace__done more = {
-        .path = asked->path,
-        .function = asked->name,
-        .type = raised->name,
-        .raise_file = raised->file,
-        .raise_line = raised->line,
-    };
-    ps_fire_backtrace__done(kind, asked->file, asked->line, depth, ps_ticks_to_ns(ticks), &more);
-}
-
 /* strings: the exception's backtrace, an Array. held: the exception's "bt". */
 static void record(const char *kind, const ps_site *asked, VALUE exception, VALUE held, VALUE strings,
                    uint64_t ticks)
 {
     bool any = RB_TYPE_P(strings, T_ARRAY) && RARRAY_LEN(strings) > 0;
-    const ps_site *raised = ps_exceptions_origin(exception, held);
-    if (!raised) raised = place_of(exception, any ? first_line(strings) : Qnil);
-    ps_exceptions_charge(exception, held, raised, asked, ticks);
-    fire(kind, asked, raised, any ? (uint64_t)RARRAY_LEN(strings) : 0, ticks);
+    /*
+     * The exception was raised before the attach, or is not among the last raises any more: then its
+     * place gives the row.
+     */
+    ps_row *row = ps_exceptions_origin(exception, held);
+    const ps_site *raised = row ? row->site : place_of(exception, any ? first_line(strings) : Qnil);
+    if (!row) row = ps_exceptions_unseen(raised);
+    ps_backtrace backtrace = {kind, asked, raised, any ? (uint64_t)RARRAY_LEN(strings) : 0, ticks};
+    ps_backtraces_done(&backtrace, row, ps_requests_counted());
 }
 
 /*
@@ -337,8 +337,8 @@ static VALUE ask(const char *kind, VALUE original, VALUE self, int argc, const V
     if (!backtraces.kernel_on || !ps_is_main_ractor()) return frames;
     ps_look look = ps_look_begin_rare(PS_LOOK_BACKTRACE);
     bool nested;
-    fire(kind, find_asker(&nested), &ps_site_none,
-         RB_TYPE_P(frames, T_ARRAY) ? (uint64_t)RARRAY_LEN(frames) : 0, ticks);
+    uint64_t depth = RB_TYPE_P(frames, T_ARRAY) ? (uint64_t)RARRAY_LEN(frames) : 0;
+    ps_backtraces_fire(&(ps_backtrace){kind, find_asker(&nested), &ps_site_none, depth, ticks});
     ps_look_end(look);
     return frames;
 }

@@ -35,6 +35,8 @@
 #include "base/address.h"
 #include "base/atomic.h"
 #include "base/clock.h"
+#include "features/backtraces.h"
+#include "features/exceptions.h"
 #include "table/flush.h"
 #include "table/table.h"
 #include "usdt/info.h"
@@ -52,7 +54,6 @@ enum {
     OUTLIER = 8,
     RECENT = 8, /* exceptions to remember: each look-up goes through all of them, so there are few */
     RESCUERS = 32,
-    MESSAGE_MAX = 255,
     FRAMES_COUNTED = 2048,
     LOOK_NEAR = 6
 };
@@ -461,18 +462,26 @@ static uint64_t backtrace_cost(ps_row *row, VALUE exception, VALUE backtrace, ui
 
 /* ---- Raise ---- */
 
-/* The nearest frame of the application's own code. */
+struct stack {
+    VALUE frames[PS_LINES_LOOKED_AT];
+    int lines[PS_LINES_LOOKED_AT], count;
+};
+
+static ps_line_kind kind_of_line(void *of, int number)
+{
+    const struct stack *stack = of;
+    if (number >= stack->count) return PS_NO_LINE;
+    return ps_is_own_path(rb_profile_frame_path(stack->frames[number])) ? PS_OWN_LINE : PS_OTHER_LINE;
+}
+
+/* The nearest line of the application's own code, or NULL. */
 static const ps_site *find_app_site(void)
 {
-    enum { LOOK_AT = 128 };
-    VALUE frames[LOOK_AT];
-    int lines[LOOK_AT];
-    int count = rb_profile_frames(0, LOOK_AT, frames, lines);
-    for (int i = 0; i < count; i++) {
-        VALUE path = rb_profile_frame_path(frames[i]);
-        if (ps_is_own_path(path)) return ps_ruby_site("", 0, path, lines[i]);
-    }
-    return NULL;
+    struct stack stack;
+    stack.count = rb_profile_frames(0, PS_LINES_LOOKED_AT, stack.frames, stack.lines);
+    int own = ps_nearest_own_line(kind_of_line, &stack, NULL);
+    if (own < 0) return NULL;
+    return ps_ruby_site("", 0, rb_profile_frame_path(stack.frames[own]), stack.lines[own]);
 }
 
 static bool is_internal(VALUE path)
@@ -519,29 +528,32 @@ static bool is_same_method(struct place one, struct place other)
 }
 #endif
 
-static ps_row *row_of_site(const ps_site *site)
+/* A raise at this place. */
+struct raise {
+    rb_trace_arg_t *arg;
+    VALUE path;
+    long line;
+};
+
+static void find_places(const void *of, const ps_site **function, const ps_site **app)
 {
-    ps_row *row = ps_table_row(&ps_exception_table, (uintptr_t)site, 0, 0);
-    if (!row->site) PS_WRITE_RELEASE(row->site, site);
-    return row;
+    const struct raise *raise = of;
+    char name[PS_NAME_BUFFER];
+    size_t size = ps_event_name(name, raise->arg);
+    *app = find_app_site();
+    *function = ps_ruby_site(name, size, raise->path, raise->line);
 }
 
 /* The row of a raise at this place. Classes of the same name that are raised there share it. */
-static ps_row *row_of_raise(rb_trace_arg_t *arg, VALUE klass, VALUE path, long line)
+static ps_row *row_of_raise(VALUE klass, const struct raise *raise)
 {
-    ps_key key = PS_KEY(klass, path, line);
+    ps_key key = PS_KEY(klass, raise->path, raise->line);
     const ps_known *known = ps_known_find(&known_raises, key);
     if (PS_LIKELY(known && ps_known_is_current(known, key))) return known->what;
     char name[PS_NAME_BUFFER];
     size_t size = ps_class_name(name, klass);
-    const ps_site *site = ps_ruby_site(name, size, path, line);
-    ps_row *row = row_of_site(site);
-    if (!row->at[PS_EXCEPTION_RAISED_IN] && site != &ps_site_overflow &&
-        !ps_row_is_overflow(&ps_exception_table, row)) {
-        size = ps_event_name(name, arg);
-        PS_WRITE_RELEASE(row->at[PS_EXCEPTION_APP_AT], find_app_site());
-        PS_WRITE_RELEASE(row->at[PS_EXCEPTION_RAISED_IN], ps_ruby_site(name, size, path, line));
-    }
+    const ps_site *site = ps_ruby_site(name, size, raise->path, raise->line);
+    ps_row *row = ps_exceptions_row(site, NULL, find_places, raise);
     /* The overflow row is looked up each time: ps_table_row() counts what goes there. */
     if (!ps_row_is_overflow(&ps_exception_table, row)) ps_known_put(&known_raises, key, row);
     return row;
@@ -549,66 +561,34 @@ static ps_row *row_of_raise(rb_trace_arg_t *arg, VALUE klass, VALUE path, long l
 
 static ps_row *find_row(rb_trace_arg_t *arg, VALUE exception, struct place *raised_in)
 {
-    VALUE path = rb_tracearg_path(arg);
-    long line = NUM2LONG(rb_tracearg_lineno(arg));
+    struct raise raise = {arg, rb_tracearg_path(arg), NUM2LONG(rb_tracearg_lineno(arg))};
+    bool internal = is_internal(raise.path);
     *raised_in = place_of(0);
-    if (raises.rescue_on || is_internal(path)) {
+    if (raises.rescue_on || internal) {
         int nearest_line;
         VALUE nearest = nearest_frame(&nearest_line);
         if (raises.rescue_on) *raised_in = place_of(nearest);
-        if (nearest && is_internal(path)) {
-            path = rb_profile_frame_path(nearest);
-            line = nearest_line;
+        if (nearest && internal) {
+            raise.path = rb_profile_frame_path(nearest);
+            raise.line = nearest_line;
         }
     }
-    return row_of_raise(arg, rb_obj_class(exception), path, line);
-}
-
-/* The counters of this row to add to. */
-static uint64_t *counted(ps_row *row)
-{
-    return ps_routes_row(&ps_exception_table, row, ps_requests_counted())->count;
-}
-
-static const char *function_of(const ps_row *row)
-{
-    const ps_site *site = row->at[PS_EXCEPTION_RAISED_IN];
-    return site ? site->name : "";
-}
-
-static void fire_raise(const ps_row *row, uint32_t depth, uint64_t cost)
-{
-    struct ps_more_exception__raise more = {
-        .path = row->site->path, .function = function_of(row), .thread_id = ps_thread_id()};
-    ps_fire_exception__raise(row->site->name, row->site->file, row->site->line, depth, ps_ticks_to_ns(cost),
-                             &more);
+    return row_of_raise(rb_obj_class(exception), &raise);
 }
 
 static void fire_detail(ps_row *row, VALUE exception, uint32_t depth, uint64_t cost)
 {
-    if (!ps_details_allow(row)) return;
+    if (!ps_exceptions_detail_due(row)) return;
     /*
      * Only a String that is stored: `message` may be the application's method, and making a message
      * may call inspect.
      */
     VALUE stored = rb_attr_get(exception, id_mesg);
-    char message[MESSAGE_MAX + 1] = "";
+    char message[PS_MESSAGE_BUFFER] = "", traceparent[PS_TRACEPARENT_BUFFER];
     if (RB_TYPE_P(stored, T_STRING))
         ps_copy_utf8(message, sizeof(message), RSTRING_PTR(stored), (size_t)RSTRING_LEN(stored));
-    char traceparent[PS_TRACEPARENT_BUFFER];
     ps_trace_context(traceparent, PS_BIT(EXCEPTION__DETAIL));
-    const ps_site *app = row->at[PS_EXCEPTION_APP_AT];
-    struct ps_more_exception__detail more = {
-        .path = row->site->path,
-        .function = function_of(row),
-        .thread_id = ps_thread_id(),
-        .message = message,
-        .traceparent = traceparent,
-        .app_file = app ? app->file : "",
-        .app_line = app ? app->line : 0,
-    };
-    ps_fire_exception__detail(row->site->name, row->site->file, row->site->line, depth, ps_ticks_to_ns(cost),
-                              &more);
+    ps_exceptions_fire_detail(row, depth, cost, message, traceparent);
 }
 
 static void remember(VALUE exception, VALUE backtrace, struct place raised_in, ps_row *row, uint64_t at,
@@ -638,13 +618,9 @@ static void count_raise(VALUE tracepoint, void *unused)
     ps_row *row = find_row(arg, exception, &raised_in);
     uint64_t cost = backtrace_cost(row, exception, backtrace, depth, now);
 
-    uint64_t *count = counted(row);
-    PS_ADD(count[PS_EXCEPTION_COST], cost);
-    PS_ADD(count[PS_EXCEPTION_DEPTH], depth);
-    if (depth > PS_READ(count[PS_EXCEPTION_DEPTH_MAX])) PS_WRITE(count[PS_EXCEPTION_DEPTH_MAX], depth);
-    PS_ADD_LAST(count[PS_EXCEPTION_RAISED], 1);
+    ps_exceptions_raised(row, depth, cost, ps_requests_counted());
     remember(exception, backtrace, raised_in, row, now, depth);
-    if (PS_ENABLED(EXCEPTION__RAISE)) fire_raise(row, depth, cost);
+    if (PS_ENABLED(EXCEPTION__RAISE)) ps_exceptions_fire_raise(row, depth, cost);
     if (PS_ENABLED(EXCEPTION__DETAIL)) fire_detail(row, exception, depth, cost);
 }
 
@@ -658,26 +634,14 @@ static void on_raise(VALUE tracepoint, void *unused)
 
 /* ---- Strings ---- */
 
-const ps_site *ps_exceptions_origin(VALUE exception, VALUE backtrace)
+ps_row *ps_exceptions_origin(VALUE exception, VALUE backtrace)
 {
-    if (!raises.on) return NULL;
-    const ps_row *row = find_origin(exception, backtrace);
-    return row ? row->site : NULL;
+    return raises.on ? find_origin(exception, backtrace) : NULL;
 }
 
-void ps_exceptions_charge(VALUE exception, VALUE backtrace, const ps_site *origin, const ps_site *asked,
-                          uint64_t ticks)
+ps_row *ps_exceptions_unseen(const ps_site *raised)
 {
-    if (!raises.on) return;
-    ps_row *row = find_origin(exception, backtrace);
-    /*
-     * The exception was raised before the attach, or is not among the last raises any more: its
-     * place gives the row.
-     */
-    if (!row) row = row_of_site(origin);
-    /* There is no asking site when Ruby itself reports an exception that ends a thread. */
-    if (asked != &ps_site_none) PS_WRITE_RELEASE(row->at[PS_EXCEPTION_ASKED_AT], asked);
-    PS_ADD_LAST(counted(row)[PS_EXCEPTION_STRINGS], ticks);
+    return raises.on ? ps_exceptions_row(raised, NULL, NULL, NULL) : NULL;
 }
 
 /* ---- Rescue ---- */
@@ -727,19 +691,12 @@ static void count_rescue(VALUE tracepoint, void *unused)
         ps_row *row = raises.recent[i].row;
         const ps_site *site = rescue_site(arg, path);
         int unused;
-        if (is_same_method(raises.recent[i].raised_in, place_of(nearest_frame(&unused))))
-            PS_ADD(counted(row)[PS_EXCEPTION_RESCUED_AT_ONCE], 1);
-        PS_ADD(counted(row)[PS_EXCEPTION_RESCUED], 1);
-        PS_WRITE_RELEASE(row->at[PS_EXCEPTION_RESCUED_AT], site);
+        bool at_once = is_same_method(raises.recent[i].raised_in, place_of(nearest_frame(&unused)));
+        ps_exceptions_rescued(row, site, at_once, ps_requests_counted());
         if (PS_ENABLED(EXCEPTION__RESCUE)) {
-            uint32_t now_deep = depth_of_rescue();
-            struct ps_more_exception__rescue more = {.path = site->path,
-                                                     .function = site->name,
-                                                     .raise_file = row->site->file,
-                                                     .raise_line = row->site->line};
-            ps_fire_exception__rescue(
-                row->site->name, site->file, site->line, ps_ticks_to_ns(ps_ticks() - raises.recent[i].at),
-                raises.recent[i].depth > now_deep ? raises.recent[i].depth - now_deep : 0, &more);
+            uint32_t now_deep = depth_of_rescue(), raised_deep = raises.recent[i].depth;
+            ps_exceptions_fire_rescue(row, site, ps_ticks() - raises.recent[i].at,
+                                      raised_deep > now_deep ? raised_deep - now_deep : 0);
         }
         return;
     }

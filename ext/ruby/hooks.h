@@ -110,13 +110,12 @@ void ps_exceptions_disarm(void);
 VALUE ps_exceptions_calibrate(VALUE self, VALUE exceptions, VALUE depths, VALUE times);
 
 /*
- * Returns the place of the first raise of this exception with this backtrace, if that raise is
- * among the last ones; else NULL. ps_exceptions_charge() adds the ticks that the backtrace's
- * strings took to the row of `origin`.
+ * For backtraces_hooks.c. The first returns the row of the first raise of this exception with this
+ * backtrace, or NULL if that is not among the last raises. The second returns the row of a raise that
+ * was not seen, by its place. Both return NULL while nobody listens to exceptions.
  */
-const ps_site *ps_exceptions_origin(VALUE exception, VALUE backtrace);
-void ps_exceptions_charge(VALUE exception, VALUE backtrace, const ps_site *origin, const ps_site *asked,
-                          uint64_t ticks);
+ps_row *ps_exceptions_origin(VALUE exception, VALUE backtrace);
+ps_row *ps_exceptions_unseen(const ps_site *raised);
 
 /* backtraces_hooks.c: backtrace__done, and the strings in exception__stats */
 void ps_backtraces_init(void);

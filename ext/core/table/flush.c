@@ -17,8 +17,6 @@
 
 uint64_t ps_details_suppressed;
 
-enum { DETAILS_PER_SECOND = 10 };
-
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 struct moment {
@@ -40,18 +38,6 @@ bool ps_flush_try_lock(void)
 void ps_flush_unlock(void)
 {
     pthread_mutex_unlock(&lock);
-}
-
-bool ps_details_allow(ps_row *row)
-{
-    uint32_t second = (uint32_t)(ps_monotonic_ns() / 1000000000u);
-    if (row->window != second) {
-        row->window = second;
-        row->details = 0;
-    }
-    if (row->details++ < DETAILS_PER_SECOND) return true;
-    PS_ADD(ps_details_suppressed, 1);
-    return false;
 }
 
 bool ps_flush_wanted(void)

@@ -46,10 +46,4 @@ void ps_flush_after_fork(void);
 /* The hooks count this; stats__done fires it. */
 extern uint64_t ps_details_suppressed;
 
-/*
- * True when exception__detail may fire for this site: ten times a second. An event that is refused
- * is counted. Called by hooks, with the VM lock.
- */
-bool ps_details_allow(ps_row *row);
-
 #endif

@@ -120,8 +120,11 @@ static void add(struct recorded *event, const char *text0, const char *text1, co
     if (recorder_meanwhile) recorder_meanwhile();
 }
 
-/* For a probe whose arguments are what, where and two figures. */
-#define RECORD_ROW(name, number)                                                                             \
+/*
+ * For a probe whose arguments are what, where and two figures. traceparent_text is copied, because
+ * it lasts only while the probe fires.
+ */
+#define RECORD_ROW(name, number, traceparent_text)                                                           \
     void __real_ps_fire_##name(const char *, const char *, uint64_t, uint64_t, uint64_t,                     \
                                const struct ps_more_##name *);                                               \
     void __wrap_ps_fire_##name(const char *what, const char *file, uint64_t line, uint64_t a3, uint64_t a4,  \
@@ -130,19 +133,24 @@ static void add(struct recorded *event, const char *text0, const char *text1, co
                                const struct ps_more_##name *more)                                            \
     {                                                                                                        \
         struct recorded event = {.probe = number, .arg = {NUMBER(what), NUMBER(file), line, a3, a4}};        \
+        strncpy(event.traceparent, (traceparent_text), sizeof(event.traceparent) - 1);                       \
         add(&event, what, file, more, sizeof(*more));                                                        \
         __real_ps_fire_##name(what, file, line, a3, a4, more);                                               \
     }
 
-RECORD_ROW(function__stats, PS_PROBE_FUNCTION__STATS)
-RECORD_ROW(function__slow1ms, PS_PROBE_FUNCTION__SLOW1MS)
-RECORD_ROW(function__slow10ms, PS_PROBE_FUNCTION__SLOW10MS)
-RECORD_ROW(function__slow100ms, PS_PROBE_FUNCTION__SLOW100MS)
-RECORD_ROW(exception__stats, PS_PROBE_EXCEPTION__STATS)
-RECORD_ROW(object__stats, PS_PROBE_OBJECT__STATS)
-RECORD_ROW(sample, PS_PROBE_SAMPLE)
-RECORD_ROW(sample__stats, PS_PROBE_SAMPLE__STATS)
-RECORD_ROW(sample__frame, PS_PROBE_SAMPLE__FRAME)
+RECORD_ROW(function__stats, PS_PROBE_FUNCTION__STATS, "")
+RECORD_ROW(function__slow1ms, PS_PROBE_FUNCTION__SLOW1MS, more->traceparent)
+RECORD_ROW(function__slow10ms, PS_PROBE_FUNCTION__SLOW10MS, more->traceparent)
+RECORD_ROW(function__slow100ms, PS_PROBE_FUNCTION__SLOW100MS, more->traceparent)
+RECORD_ROW(exception__stats, PS_PROBE_EXCEPTION__STATS, "")
+RECORD_ROW(exception__raise, PS_PROBE_EXCEPTION__RAISE, "")
+RECORD_ROW(exception__detail, PS_PROBE_EXCEPTION__DETAIL, more->traceparent)
+RECORD_ROW(exception__rescue, PS_PROBE_EXCEPTION__RESCUE, "")
+RECORD_ROW(backtrace__done, PS_PROBE_BACKTRACE__DONE, "")
+RECORD_ROW(object__stats, PS_PROBE_OBJECT__STATS, "")
+RECORD_ROW(sample, PS_PROBE_SAMPLE, "")
+RECORD_ROW(sample__stats, PS_PROBE_SAMPLE__STATS, "")
+RECORD_ROW(sample__frame, PS_PROBE_SAMPLE__FRAME, "")
 
 void __real_ps_fire_stats__done(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
                                 const struct ps_more_stats__done *);

@@ -21,11 +21,16 @@ struct recorded {
     uint64_t at_ns;    /* of CLOCK_MONOTONIC */
     char text[2][128]; /* the strings of the first two arguments */
     uint64_t arg[5];
-    char traceparent[128], template[128], path[128]; /* of request__start and request__done */
+    char traceparent[128];         /* of the probes that have one */
+    char template[128], path[128]; /* of request__start and request__done */
     union {
         struct ps_more_function__stats function;
         struct ps_more_function__slow1ms slow; /* of all three function__slow probes */
         struct ps_more_exception__stats exception;
+        struct ps_more_exception__raise raise;
+        struct ps_more_exception__detail detail;
+        struct ps_more_exception__rescue rescue;
+        struct ps_more_backtrace__done backtrace;
         struct ps_more_object__stats object;
         struct ps_more_sample sample;
         struct ps_more_sample__stats sampled;
