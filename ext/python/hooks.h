@@ -479,7 +479,7 @@ PS_CALLBACK(ps_on_reraise);
 PS_CALLBACK(ps_on_line);
 #endif
 
-/* run_time_probes.c: _native.Provider and .Probe. The other two are functions of the module. */
+/* run_time_probes_binding.c: _native.Provider and .Probe. The other two are functions of the module. */
 int ps_run_time_probes_init(PyObject *module);
 /* Readies the type and puts it into the module under that name. */
 int ps_add_type(PyObject *module, const char *name, PyTypeObject *type);

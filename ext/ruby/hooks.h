@@ -247,7 +247,7 @@ bool ps_latency_need_look(void);
 void ps_latency_look_again(void);
 void ps_latency_define_methods(VALUE native);
 
-/* run_time_probes.c: Probescope::Probe and Native::Provider */
+/* run_time_probes_binding.c: Probescope::Probe and Native::Provider */
 void ps_run_time_probes_init(VALUE probescope, VALUE native);
 
 #endif

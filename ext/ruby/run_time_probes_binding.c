@@ -6,7 +6,7 @@
  * (Ractor.make_shareable). The arguments of #fire are examined without running Ruby code. Its
  * block, which is the application's, runs only while a tracer listens.
  */
-#include "usdt/provider_any.h"
+#include "features/run_time_probes.h"
 
 #include <ruby/ruby.h>
 #include <string.h>
@@ -19,11 +19,8 @@
 enum { COPIED = 2048 };
 
 typedef struct {
-    SDTProbe_t *sdt; /* owned by the provider */
+    ps_run_time_probe base;
     VALUE provider, name;
-    int count;
-    ArgType_t types[SDT_MAX_ARGUMENTS];
-    uint64_t dropped;
 } Probe;
 
 typedef struct {
@@ -31,12 +28,9 @@ typedef struct {
     size_t used;
 } Copies;
 
-static bool strict;
-
 static void provider_free(void *provider)
 {
-    providerUnload(provider); /* libstapsdt requires this call first */
-    providerDestroy(provider);
+    ps_run_time_free(provider);
 }
 
 static void probe_mark(void *data)
@@ -82,22 +76,18 @@ static VALUE provider_add(VALUE self, VALUE name, VALUE types)
     Probe *probe;
     VALUE made = TypedData_Make_Struct(probe_class, Probe, &probe_type, probe);
     RB_OBJ_WRITE(made, &probe->name, rb_sym2str(name));
-    for (long i = 0; i < count; i++) probe->types[i] = (ArgType_t)NUM2INT(RARRAY_AREF(types, i));
-    probe->count = (int)count;
+    for (long i = 0; i < count; i++) probe->base.types[i] = (ArgType_t)NUM2INT(RARRAY_AREF(types, i));
+    probe->base.count = (int)count;
     RB_OBJ_WRITE(made, &probe->provider, self);
-    probe->sdt = ps_provider_add(provider, StringValueCStr(probe->name), probe->count, probe->types);
-    if (!probe->sdt)
-        return rb_utf8_str_new_cstr(provider->error ? provider->error
-                                                    : "it is loaded: unload it to add probes");
-    return made;
+    const char *wrong = ps_run_time_add(&probe->base, provider, StringValueCStr(probe->name));
+    return wrong ? rb_utf8_str_new_cstr(wrong) : made;
 }
 
 /* load: nil, or a String that says what is wrong. */
 static VALUE provider_load(VALUE self)
 {
-    SDTProvider_t *provider = provider_of(self);
-    if (ps_provider_load(provider) == 0) return Qnil;
-    return rb_utf8_str_new_cstr(provider->error ? provider->error : "libstapsdt does not load it");
+    const char *wrong = ps_run_time_load(provider_of(self));
+    return wrong ? rb_utf8_str_new_cstr(wrong) : Qnil;
 }
 
 static VALUE provider_unload(VALUE self)
@@ -164,13 +154,6 @@ static bool convert(ArgType_t type, VALUE value, uint64_t *to, Copies *copies)
     return RB_FLOAT_TYPE_P(value) || FIXNUM_P(value);
 }
 
-static VALUE wanted(ArgType_t type)
-{
-    if ((int)type == sdtString) return rb_str_new_cstr("a String, a Symbol or nil");
-    if ((int)type == sdtDouble) return rb_str_new_cstr("a Float");
-    return rb_sprintf("an Integer that fits %sint%d", type > 0 ? "u" : "", 8 * abs((int)type));
-}
-
 /* Describes a value without calling a method that its class defines. */
 static VALUE described(VALUE value)
 {
@@ -180,30 +163,31 @@ static VALUE described(VALUE value)
     return rb_sprintf("an instance of %s", rb_obj_classname(value));
 }
 
-/* Counts the event as dropped; raises as well while `strict` is set, in development. */
+/* Counts the event as dropped; raises as well while Probes are strict, in development. */
 static VALUE refuse(Probe *probe, int count, int wrong, const VALUE *given)
 {
-    PS_FETCH_ADD(probe->dropped, 1);
-    if (!PS_READ(strict)) return Qfalse;
-    if (count != probe->count)
-        rb_raise(rb_eArgError, "probe %" PRIsVALUE " takes %d arguments, not %d", probe->name, probe->count,
-                 count);
-    rb_raise(rb_eTypeError, "argument %d of probe %" PRIsVALUE " has to be %" PRIsVALUE ", not %" PRIsVALUE,
-             wrong, probe->name, wanted(probe->types[wrong]), described(given[wrong]));
+    static const ps_type_names names = {"a String, a Symbol or nil", "a Float", "an Integer"};
+    char wanted[PS_TYPE_BUFFER];
+    if (!ps_run_time_refuse(&probe->base)) return Qfalse;
+    if (count != probe->base.count)
+        rb_raise(rb_eArgError, "probe %" PRIsVALUE " takes %d arguments, not %d", probe->name,
+                 probe->base.count, count);
+    ps_run_time_wanted(wanted, probe->base.types[wrong], &names);
+    rb_raise(rb_eTypeError, "argument %d of probe %" PRIsVALUE " has to be %s, not %" PRIsVALUE, wrong,
+             probe->name, wanted, described(given[wrong]));
 }
 
 /* Not inlined, so that the copies are not on the stack while a block runs. */
 __attribute__((noinline)) static VALUE fire(Probe *probe, int count, const VALUE *given)
 {
     uint64_t values[SDT_MAX_ARGUMENTS] = {0};
+    const ArgType_t *types = probe->base.types;
     Copies copies;
     copies.used = 0;
-    if (count != probe->count) return refuse(probe, count, 0, given);
+    if (count != probe->base.count) return refuse(probe, count, 0, given);
     for (int i = 0; i < count; i++)
-        if (!convert(probe->types[i], given[i], &values[i], &copies)) return refuse(probe, count, i, given);
-    bool enabled = probeIsEnabled(probe->sdt);
-    if (enabled) ps_probe_fire(probe->sdt, values);
-    return enabled ? Qtrue : Qfalse;
+        if (!convert(types[i], given[i], &values[i], &copies)) return refuse(probe, count, i, given);
+    return ps_run_time_fire(&probe->base, values) ? Qtrue : Qfalse;
 }
 
 static VALUE fire_block(Probe *probe)
@@ -219,18 +203,19 @@ static VALUE fire_block(Probe *probe)
 static VALUE probe_fire(int count, VALUE *given, VALUE self)
 {
     Probe *probe = RTYPEDDATA_DATA(self);
-    if (PS_LIKELY(!probeIsEnabled(probe->sdt)) && !(PS_READ(strict) && !rb_block_given_p())) return Qfalse;
+    if (PS_LIKELY(!probeIsEnabled(probe->base.sdt)) && !(PS_READ(ps_run_time_strict) && !rb_block_given_p()))
+        return Qfalse;
     return count == 0 && rb_block_given_p() ? fire_block(probe) : fire(probe, count, given);
 }
 
 static VALUE probe_enabled(VALUE self)
 {
-    return probeIsEnabled(((Probe *)RTYPEDDATA_DATA(self))->sdt) ? Qtrue : Qfalse;
+    return probeIsEnabled(((Probe *)RTYPEDDATA_DATA(self))->base.sdt) ? Qtrue : Qfalse;
 }
 
 static VALUE probe_dropped(VALUE self)
 {
-    return ULL2NUM(PS_READ(((Probe *)RTYPEDDATA_DATA(self))->dropped));
+    return ULL2NUM(PS_READ(((Probe *)RTYPEDDATA_DATA(self))->base.dropped));
 }
 
 static VALUE probe_name(VALUE self)
@@ -240,7 +225,7 @@ static VALUE probe_name(VALUE self)
 
 static VALUE set_strict(VALUE self, VALUE value)
 {
-    PS_WRITE(strict, RTEST(value));
+    PS_WRITE(ps_run_time_strict, RTEST(value));
     return value;
 }
 

@@ -4,7 +4,7 @@
  * fire() runs on any thread. Its arguments are examined without running bytecode. The callable,
  * which is the application's, is called only while a tracer listens.
  */
-#include "usdt/provider_any.h"
+#include "features/run_time_probes.h"
 
 #include "hooks.h"
 
@@ -17,11 +17,8 @@ typedef struct {
 } Provider;
 
 typedef struct {
-    PyObject_HEAD SDTProbe_t *sdt; /* owned by the provider */
+    PyObject_HEAD ps_run_time_probe base;
     PyObject *provider, *name;
-    int count;
-    ArgType_t types[SDT_MAX_ARGUMENTS];
-    uint64_t dropped;
 } Probe;
 
 /* What one call encodes; kept until the call has fired. */
@@ -29,8 +26,6 @@ typedef struct {
     PyObject *texts[SDT_MAX_ARGUMENTS];
     int count;
 } Encoded;
-
-static bool strict;
 
 static bool integer_of(ArgType_t type, PyObject *value, uint64_t *to)
 {
@@ -78,13 +73,6 @@ static bool convert(ArgType_t type, PyObject *value, uint64_t *to, Encoded *enco
     return !PyErr_Occurred();
 }
 
-static PyObject *wanted(ArgType_t type)
-{
-    if ((int)type == sdtString) return PyUnicode_FromString("a str, bytes or None");
-    if ((int)type == sdtDouble) return PyUnicode_FromString("a float");
-    return PyUnicode_FromFormat("an int that fits %sint%d", type > 0 ? "u" : "", 8 * abs((int)type));
-}
-
 /*
  * Describes a value without calling a method of its class, and of an int no more than can be read.
  */
@@ -104,24 +92,25 @@ static PyObject *described(PyObject *value)
 
 static PyObject *raise_type_error(const Probe *probe, int wrong, PyObject *given)
 {
-    PyObject *type = wanted(probe->types[wrong]), *text = described(given);
-    if (type && text)
-        PyErr_Format(PyExc_TypeError, "argument %d of probe %U has to be %U, not %U", wrong, probe->name,
-                     type, text);
-    Py_XDECREF(type);
+    static const ps_type_names names = {"a str, bytes or None", "a float", "an int"};
+    char wanted[PS_TYPE_BUFFER];
+    PyObject *text = described(given);
+    if (text)
+        PyErr_Format(PyExc_TypeError, "argument %d of probe %U has to be %s, not %U", wrong, probe->name,
+                     ps_run_time_wanted(wanted, probe->base.types[wrong], &names), text);
     Py_XDECREF(text);
     return NULL;
 }
 
-/* Counts the event as dropped; raises as well while `strict` is set, in development. */
+/* Counts the event as dropped; raises as well while Probes are strict, in development. */
 static PyObject *refuse(Probe *probe, Py_ssize_t count, int wrong, PyObject *const *given)
 {
-    PS_FETCH_ADD(probe->dropped, 1);
+    bool raises = ps_run_time_refuse(&probe->base);
     PyErr_Clear(); /* of the conversion */
-    if (!PS_READ(strict)) Py_RETURN_FALSE;
-    if (count != probe->count)
+    if (!raises) Py_RETURN_FALSE;
+    if (count != probe->base.count)
         return PyErr_Format(PyExc_TypeError, "probe %U takes %d arguments, not %zd", probe->name,
-                            probe->count, count);
+                            probe->base.count, count);
     return raise_type_error(probe, wrong, given[wrong]);
 }
 
@@ -129,7 +118,7 @@ static PyObject *refuse(Probe *probe, Py_ssize_t count, int wrong, PyObject *con
 static int convert_all(const Probe *probe, PyObject *const *given, uint64_t *values, Encoded *encoded)
 {
     int i = 0;
-    while (i < probe->count && convert(probe->types[i], given[i], &values[i], encoded)) i++;
+    while (i < probe->base.count && convert(probe->base.types[i], given[i], &values[i], encoded)) i++;
     return i;
 }
 
@@ -137,25 +126,23 @@ static PyObject *fire(Probe *probe, PyObject *const *given, Py_ssize_t count)
 {
     uint64_t values[SDT_MAX_ARGUMENTS] = {0};
     Encoded encoded = {.count = 0};
-    if (count != probe->count) return refuse(probe, count, 0, given);
+    if (count != probe->base.count) return refuse(probe, count, 0, given);
     int converted = convert_all(probe, given, values, &encoded);
-    bool enabled = probeIsEnabled(probe->sdt);
-    if (converted == count && enabled) ps_probe_fire(probe->sdt, values);
+    bool fired = converted == count && ps_run_time_fire(&probe->base, values);
     while (encoded.count > 0) Py_DECREF(encoded.texts[--encoded.count]);
-    return converted == count ? PyBool_FromLong(enabled) : refuse(probe, count, converted, given);
+    return converted == count ? PyBool_FromLong(fired) : refuse(probe, count, converted, given);
 }
 
 static PyObject *refuse_names(Probe *probe)
 {
-    PS_FETCH_ADD(probe->dropped, 1);
-    if (!PS_READ(strict)) Py_RETURN_FALSE;
+    if (!ps_run_time_refuse(&probe->base)) Py_RETURN_FALSE;
     return PyErr_Format(PyExc_TypeError, "arguments of probe %U have no names", probe->name);
 }
 
 static PyObject *probe_fire(PyObject *self, PyObject *const *given, Py_ssize_t count, PyObject *names)
 {
     Probe *probe = (Probe *)self;
-    if (PS_LIKELY(!probeIsEnabled(probe->sdt)) && !PS_READ(strict)) Py_RETURN_FALSE;
+    if (PS_LIKELY(!probeIsEnabled(probe->base.sdt)) && !PS_READ(ps_run_time_strict)) Py_RETURN_FALSE;
     return PS_UNLIKELY(names && PyTuple_GET_SIZE(names) > 0) ? refuse_names(probe)
                                                              : fire(probe, given, count);
 }
@@ -170,12 +157,11 @@ static PyObject *probe_call(PyObject *self, PyObject *given, PyObject *named)
 {
     Probe *probe = (Probe *)self;
     if (PyTuple_GET_SIZE(given) != 1 || named || !PyCallable_Check(PyTuple_GET_ITEM(given, 0))) {
-        PS_FETCH_ADD(probe->dropped, 1);
-        if (!PS_READ(strict)) Py_RETURN_FALSE;
+        if (!ps_run_time_refuse(&probe->base)) Py_RETURN_FALSE;
         return PyErr_Format(PyExc_TypeError,
                             "probe %U is called with one callable, which returns its arguments", probe->name);
     }
-    if (PS_LIKELY(!probeIsEnabled(probe->sdt))) Py_RETURN_FALSE;
+    if (PS_LIKELY(!probeIsEnabled(probe->base.sdt))) Py_RETURN_FALSE;
     PyObject *arguments = PyObject_CallObject(PyTuple_GET_ITEM(given, 0), NULL);
     PyObject *fired = arguments ? fire_what(probe, arguments) : NULL;
     Py_XDECREF(arguments);
@@ -184,12 +170,12 @@ static PyObject *probe_call(PyObject *self, PyObject *given, PyObject *named)
 
 static PyObject *probe_enabled(PyObject *self, void *unused)
 {
-    return PyBool_FromLong(probeIsEnabled(((Probe *)self)->sdt));
+    return PyBool_FromLong(probeIsEnabled(((Probe *)self)->base.sdt));
 }
 
 static PyObject *probe_dropped(PyObject *self, void *unused)
 {
-    return PyLong_FromUnsignedLongLong(PS_READ(((Probe *)self)->dropped));
+    return PyLong_FromUnsignedLongLong(PS_READ(((Probe *)self)->base.dropped));
 }
 
 static PyObject *probe_name(PyObject *self, void *unused)
@@ -246,17 +232,8 @@ static PyObject *provider_new(PyTypeObject *type, PyObject *given, PyObject *nam
 static void provider_dealloc(PyObject *self)
 {
     SDTProvider_t *provider = ((Provider *)self)->sdt;
-    if (provider) {
-        providerUnload(provider); /* libstapsdt requires this call first */
-        providerDestroy(provider);
-    }
+    if (provider) ps_run_time_free(provider);
     PyObject_Free(self);
-}
-
-/* What is wrong, in the library's words. */
-static PyObject *error_of(const SDTProvider_t *provider, const char *otherwise)
-{
-    return PyUnicode_FromString(provider->error ? provider->error : otherwise);
 }
 
 static PyObject *add(PyObject *self, PyObject *name, PyObject *types)
@@ -271,14 +248,13 @@ static PyObject *add(PyObject *self, PyObject *name, PyObject *types)
     if (!probe) return NULL;
     Py_INCREF(probe->provider = self);
     Py_INCREF(probe->name = name);
-    probe->count = (int)count;
-    probe->dropped = 0;
+    probe->base = (ps_run_time_probe){.count = (int)count};
     for (Py_ssize_t i = 0; i < count; i++)
-        probe->types[i] = (ArgType_t)PyLong_AsLong(PyTuple_GET_ITEM(types, i));
-    probe->sdt = PyErr_Occurred() ? NULL : ps_provider_add(provider, text, probe->count, probe->types);
-    if (probe->sdt) return (PyObject *)probe;
+        probe->base.types[i] = (ArgType_t)PyLong_AsLong(PyTuple_GET_ITEM(types, i));
+    const char *wrong = PyErr_Occurred() ? NULL : ps_run_time_add(&probe->base, provider, text);
+    if (probe->base.sdt) return (PyObject *)probe;
     Py_DECREF(probe);
-    return PyErr_Occurred() ? NULL : error_of(provider, "it is loaded: unload it to add probes");
+    return wrong ? PyUnicode_FromString(wrong) : NULL;
 }
 
 /* add(name, types): a Probe, or a str that says what is wrong. */
@@ -296,13 +272,12 @@ static PyObject *provider_add(PyObject *self, PyObject *arguments)
 /* load(): None, or a str that says what is wrong. */
 static PyObject *provider_load(PyObject *self, PyObject *unused)
 {
-    SDTProvider_t *provider = ((Provider *)self)->sdt;
     ps_section section;
     ps_section_begin(&section, self);
-    PyObject *wrong =
-        ps_provider_load(provider) == 0 ? NULL : error_of(provider, "libstapsdt does not load it");
+    const char *wrong = ps_run_time_load(((Provider *)self)->sdt);
+    PyObject *text = wrong ? PyUnicode_FromString(wrong) : NULL;
     ps_section_end(&section);
-    if (wrong || PyErr_Occurred()) return wrong;
+    if (wrong) return text;
     Py_RETURN_NONE;
 }
 
@@ -353,7 +328,7 @@ PyObject *ps_set_strict(PyObject *module, PyObject *value)
 {
     int truth = PyObject_IsTrue(value);
     if (truth < 0) return NULL;
-    PS_WRITE(strict, truth);
+    PS_WRITE(ps_run_time_strict, truth);
     Py_RETURN_NONE;
 }
 
