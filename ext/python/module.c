@@ -4,9 +4,9 @@
  */
 #include "hooks.h"
 
-#include <stdlib.h>
 #include <string.h>
 
+#include "agent/status.h"
 #include "base/clock.h"
 #include "base/memory.h"
 #include "features/coverage.h"
@@ -98,23 +98,24 @@ static bool prepare_end(void)
     return done;
 }
 
+static const char *text_at(const void *list, size_t i)
+{
+    return PyBytes_AS_STRING(PyList_GET_ITEM((PyObject *)list, (Py_ssize_t)i));
+}
+
 /*
  * A copy of an iterable of str as UTF-8 (undecodable bytes of paths as they were). NULL with an
  * exception; for None NULL without one.
  */
 static ps_strings copy_strings(PyObject *iterable)
 {
-    if (iterable == Py_None) return NULL;
-    PyObject *list = PySequence_List(iterable);
-    if (!list) return NULL;
-    Py_ssize_t count = PyList_GET_SIZE(list);
-    ps_strings strings = calloc((size_t)count + 1, sizeof(*strings));
-    for (Py_ssize_t i = 0; strings && i < count; i++) {
+    PyObject *list = iterable == Py_None ? NULL : PySequence_List(iterable);
+    for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list); i++) {
         PyObject *bytes = PyUnicode_EncodeFSDefault(PyList_GET_ITEM(list, i));
-        strings[i] = bytes ? strdup(PyBytes_AS_STRING(bytes)) : NULL;
-        Py_XDECREF(bytes);
-        if (!strings[i]) break;
+        if (!bytes || PyList_SetItem(list, i, bytes) < 0) Py_CLEAR(list);
     }
+    if (!list) return NULL;
+    ps_strings strings = ps_strings_copy(list, (size_t)PyList_GET_SIZE(list), text_at);
     Py_DECREF(list);
     if (!strings) PyErr_NoMemory();
     return strings;
@@ -126,9 +127,12 @@ static PyObject *native_cover(PyObject *self, PyObject *args)
 {
     PyObject *lists[4];
     if (!PyArg_ParseTuple(args, "OOOO", &lists[0], &lists[1], &lists[2], &lists[3])) return NULL;
-    ps_strings strings[4];
-    for (int i = 0; i < 4; i++) strings[i] = copy_strings(lists[i]);
-    if (PyErr_Occurred()) return NULL;
+    ps_strings strings[4] = {NULL};
+    for (int i = 0; i < 4 && !PyErr_Occurred(); i++) strings[i] = copy_strings(lists[i]);
+    if (PyErr_Occurred()) {
+        for (int i = 0; i < 4; i++) ps_strings_free(strings[i]);
+        return NULL;
+    }
     ps_turn turn;
     ps_turn_begin(&turn);
     ps_coverage_set(strings[0], strings[1], strings[2], strings[3], ".py");
@@ -146,25 +150,29 @@ static bool set(PyObject *dict, const char *key, PyObject *value)
     return done;
 }
 
+/* {name: (state, reason or None)} */
+static PyObject *states_of_probes(void)
+{
+    PyObject *probes = PyDict_New();
+    for (int i = 0; probes && i < PS_PROBE_COUNT; i++) {
+        const char *reason = probescope_info.probes[i].reason, *state = ps_state_names[ps_info_state_of(i)];
+        if (!set(probes, ps_probe_names[i], Py_BuildValue("(sz)", state, *reason ? reason : NULL)))
+            Py_CLEAR(probes);
+    }
+    return probes;
+}
+
 PyDoc_STRVAR(status_doc,
              "status()\n--\n\nReturns the states of the probes and the counters of probescope_info.");
 static PyObject *native_status(PyObject *self, PyObject *unused)
 {
-    PyObject *status = PyDict_New(), *probes = PyDict_New();
-    bool done = status && probes;
-    for (int i = 0; done && i < PS_PROBE_COUNT; i++) {
-        const char *reason = probescope_info.probes[i].reason;
-        done = set(probes, ps_probe_names[i],
-                   Py_BuildValue("(sz)", ps_state_names[ps_info_state_of(i)], *reason ? reason : NULL));
-    }
-    done = done && set(status, "installed", PyBool_FromLong(ps_features_installed())) &&
-           set(status, "clock", PyUnicode_FromString(ps_clock.counter ? "cycles" : "vdso")) &&
-           set(status, "memory_used", PyLong_FromSize_t(ps_memory_used())) &&
-           set(status, "memory_limit", PyLong_FromSize_t(ps_memory_limit())) &&
-           set(status, "rows_dropped", PyLong_FromUnsignedLongLong(probescope_info.rows_dropped)) &&
-           set(status, "flushes", PyLong_FromUnsignedLongLong(probescope_info.flushes));
-    if (done) done = PyDict_SetItemString(status, "probes", probes) == 0;
-    Py_XDECREF(probes);
+    PyObject *status = PyDict_New();
+    bool done = status != NULL;
+#define FLAG(name, value)   done = done && set(status, name, PyBool_FromLong(value));
+#define PROBES(name)        done = done && set(status, name, states_of_probes());
+#define TEXT(name, value)   done = done && set(status, name, PyUnicode_FromString(value));
+#define NUMBER(name, value) done = done && set(status, name, PyLong_FromUnsignedLongLong(value));
+    PS_STATUS(FLAG, PROBES, TEXT, NUMBER)
     if (!done) Py_CLEAR(status);
     return status;
 }

@@ -12,6 +12,7 @@
 
 #include <pthread.h>
 
+#include "agent/status.h"
 #include "base/atomic.h"
 #include "base/clock.h"
 #include "base/memory.h"
@@ -245,24 +246,31 @@ static VALUE native_cover(VALUE self, VALUE roots, VALUE outside, VALUE ours, VA
     return Qnil;
 }
 
-/* {probe name => [state, reason or nil]} and the counters of probescope_info. */
+static void set(VALUE hash, const char *key, VALUE value)
+{
+    rb_hash_aset(hash, rb_id2sym(rb_intern(key)), value);
+}
+
+/* {name => [state, reason or nil]} */
+static VALUE states_of_probes(void)
+{
+    VALUE probes = rb_hash_new();
+    for (int i = 0; i < PS_PROBE_COUNT; i++) {
+        const char *reason = probescope_info.probes[i].reason;
+        VALUE state = rb_id2sym(rb_intern(ps_state_names[ps_info_state_of(i)]));
+        set(probes, ps_probe_names[i], rb_assoc_new(state, *reason ? rb_utf8_str_new_cstr(reason) : Qnil));
+    }
+    return probes;
+}
+
 static VALUE native_status(VALUE self)
 {
-    VALUE probes = rb_hash_new(), status = rb_hash_new();
-    for (int i = 0; i < PS_PROBE_COUNT; i++) {
-        const struct ps_info_probe *probe = &probescope_info.probes[i];
-        VALUE reason = probe->reason[0] ? rb_utf8_str_new_cstr(probe->reason) : Qnil;
-        rb_hash_aset(probes, rb_id2sym(rb_intern(ps_probe_names[i])),
-                     rb_assoc_new(rb_id2sym(rb_intern(ps_state_names[ps_info_state_of(i)])), reason));
-    }
-    rb_hash_aset(status, rb_id2sym(rb_intern("installed")), ps_features_installed() ? Qtrue : Qfalse);
-    rb_hash_aset(status, rb_id2sym(rb_intern("probes")), probes);
-    rb_hash_aset(status, rb_id2sym(rb_intern("clock")),
-                 rb_str_new_cstr(ps_clock.counter ? "cycles" : "vdso"));
-    rb_hash_aset(status, rb_id2sym(rb_intern("memory_used")), SIZET2NUM(ps_memory_used()));
-    rb_hash_aset(status, rb_id2sym(rb_intern("memory_limit")), SIZET2NUM(ps_memory_limit()));
-    rb_hash_aset(status, rb_id2sym(rb_intern("rows_dropped")), ULL2NUM(probescope_info.rows_dropped));
-    rb_hash_aset(status, rb_id2sym(rb_intern("flushes")), ULL2NUM(probescope_info.flushes));
+    VALUE status = rb_hash_new();
+#define FLAG(name, value)   set(status, name, (value) ? Qtrue : Qfalse);
+#define PROBES(name)        set(status, name, states_of_probes());
+#define TEXT(name, value)   set(status, name, rb_str_new_cstr(value));
+#define NUMBER(name, value) set(status, name, ULL2NUM(value));
+    PS_STATUS(FLAG, PROBES, TEXT, NUMBER)
     return status;
 }
 

@@ -1,8 +1,5 @@
 #include "string_coverage.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "features/coverage.h"
 
 /* Raises before anything is copied. */
@@ -14,16 +11,9 @@ static void check_strings(VALUE array)
     }
 }
 
-/* NULL without memory: then the Array counts as empty, and nothing is covered. */
-static ps_strings copy_strings(VALUE array)
+static const char *text_at(const void *array, size_t i)
 {
-    size_t count = (size_t)RARRAY_LEN(array);
-    ps_strings strings = calloc(count + 1, sizeof(*strings));
-    for (size_t i = 0; strings && i < count; i++) {
-        strings[i] = strdup(RSTRING_PTR(RARRAY_AREF(array, (long)i)));
-        if (!strings[i]) break;
-    }
-    return strings;
+    return RSTRING_PTR(RARRAY_AREF((VALUE)array, (long)i));
 }
 
 void ps_cover(VALUE roots, VALUE outside, VALUE ours, VALUE patterns)
@@ -33,7 +23,8 @@ void ps_cover(VALUE roots, VALUE outside, VALUE ours, VALUE patterns)
     for (int i = 0; i < 4; i++)
         if (!NIL_P(arrays[i])) check_strings(arrays[i]);
     for (int i = 0; i < 4; i++)
-        if (!NIL_P(arrays[i])) copies[i] = copy_strings(arrays[i]);
+        if (!NIL_P(arrays[i]))
+            copies[i] = ps_strings_copy((const void *)arrays[i], (size_t)RARRAY_LEN(arrays[i]), text_at);
     ps_coverage_set(copies[0], copies[1], copies[2], copies[3], ".rb");
 }
 

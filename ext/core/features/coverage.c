@@ -10,7 +10,15 @@ static struct {
     const char *suffix;
 } coverage = {.suffix = ""};
 
-static void free_strings(ps_strings strings)
+ps_strings ps_strings_copy(const void *list, size_t count, const char *(*text)(const void *, size_t))
+{
+    ps_strings strings = calloc(count + 1, sizeof(*strings));
+    for (size_t i = 0; strings && i < count; i++)
+        if (!(strings[i] = strdup(text(list, i)))) break;
+    return strings;
+}
+
+void ps_strings_free(ps_strings strings)
 {
     for (size_t i = 0; strings && strings[i]; i++) free(strings[i]);
     free(strings);
@@ -19,10 +27,10 @@ static void free_strings(ps_strings strings)
 void ps_coverage_set(ps_strings roots, ps_strings outside, ps_strings ours, ps_strings patterns,
                      const char *suffix)
 {
-    free_strings(coverage.roots);
-    free_strings(coverage.outside);
-    free_strings(coverage.ours);
-    free_strings(coverage.patterns);
+    ps_strings_free(coverage.roots);
+    ps_strings_free(coverage.outside);
+    ps_strings_free(coverage.ours);
+    ps_strings_free(coverage.patterns);
     coverage.roots = roots;
     coverage.outside = outside;
     coverage.ours = ours;

@@ -13,6 +13,14 @@
 typedef char **ps_strings;
 
 /*
+ * Copies the strings of a VM's list. text: returns one of them, with a NUL, valid until the next
+ * call. Without memory returns NULL, or an array that ends early.
+ */
+ps_strings ps_strings_copy(const void *list, size_t count, const char *(*text)(const void *list, size_t i));
+/* NULL is allowed. */
+void ps_strings_free(ps_strings strings);
+
+/*
  * Takes over the settings that the package prepared, and frees them at the next call.
  * - roots: directories of the application, each with a slash at its end, and single files
  * - outside: directories of packages and of the runtime, likewise. "/vendor/" and the like match

@@ -2,12 +2,31 @@
 
 #include "check.h"
 
+static const char *text_at(const void *list, size_t i)
+{
+    return ((const char *const *)list)[i];
+}
+
 static ps_strings strings(const char *a, const char *b)
 {
-    ps_strings copies = calloc(3, sizeof(*copies));
-    if (a) copies[0] = strdup(a);
-    if (b) copies[1] = strdup(b);
-    return copies;
+    const char *list[] = {a, b};
+    return ps_strings_copy(list, (size_t)(a != NULL) + (b != NULL), text_at);
+}
+
+static void copies_strings_up_to_a_null(void)
+{
+    char text[] = "/srv/app/";
+    const char *list[] = {text, "/srv/lib/", "not copied"};
+    ps_strings copies = ps_strings_copy(list, 2, text_at);
+    text[0] = 'x';
+    CHECK_STRING(copies[0], "/srv/app/");
+    CHECK_STRING(copies[1], "/srv/lib/");
+    CHECK(!copies[2]);
+    ps_strings_free(copies);
+    copies = ps_strings_copy(list, 0, text_at);
+    CHECK(copies && !copies[0]);
+    ps_strings_free(copies);
+    ps_strings_free(NULL);
 }
 
 static void set(ps_strings patterns)
@@ -73,6 +92,7 @@ static void matches_the_script_that_was_started_by_a_relative_path(void)
 
 int main(void)
 {
+    RUN(copies_strings_up_to_a_null);
     RUN(covers_the_applications_own_files);
     RUN(covers_everything_but_us_when_asked);
     RUN(tells_patterns_of_paths_from_those_of_names);
