@@ -25,7 +25,7 @@ static struct {
     Py_ssize_t index; /* of the probe that is kept in code objects */
     struct traced *list;
     size_t count, capacity;
-    ps_suspended_table open;
+    ps_suspended_table open; /* all open calls; only `frame` and `first`, in ns, are used */
     bool on; /* somebody listens to one of them */
 } traced;
 
@@ -60,7 +60,7 @@ bool ps_latency_enter(PyCodeObject *code, ps_address frame, bool resumed)
 {
     ps_latency *latency = latency_of(code);
     if (!latency) return false;
-    ps_suspended call = {.frame = frame, .latency = latency};
+    ps_suspended call = {.frame = frame};
     if (resumed) return true;
     /* An entry of this frame is left from a generator that was dropped, which no event reported. */
     if (!ps_latency_listened(latency)) {
@@ -76,9 +76,10 @@ bool ps_latency_leave(PyCodeObject *code, ps_address frame, int outcome)
 {
     uint64_t now = ps_monotonic_ns();
     ps_suspended call;
-    if (!latency_of(code)) return false;
+    const ps_latency *latency = latency_of(code);
+    if (!latency) return false;
     if (outcome != PS_OUTCOME_SUSPENDED && ps_suspended_take(&traced.open, frame, &call))
-        ps_latency_fire(call.latency, now - call.first, outcome);
+        ps_latency_fire(latency, now - call.first, outcome);
     return true;
 }
 
@@ -113,7 +114,7 @@ bool ps_latency_switch(uint32_t wanted)
 {
     bool installed = ps_features_installed(), on = false;
     const char *reason = NULL;
-    if (installed ? !ps_latency_changed() : !ps_latency_any_hooked()) return true;
+    if (ps_latency_is_switched(installed)) return true;
     for (const ps_latency *latency = ps_latency_first(); installed && latency; latency = latency->next)
         on |= ps_latency_listened(latency);
     bool was_by_profile = by_profile;
@@ -202,8 +203,8 @@ PyObject *ps_latency_untrace(PyObject *module, PyObject *code)
 PyObject *ps_latency_probes(PyObject *module, PyObject *unused)
 {
     PyObject *probes = PyList_New(0);
-    for (const ps_latency *latency = ps_latency_first(); probes && latency; latency = latency->next) {
-        if (latency->closed && !latency->reason) continue;
+    const ps_latency *latency = NULL;
+    while (probes && (latency = ps_latency_next_shown(latency)) != NULL) {
         PyObject *listened = latency->hooked ? Py_True : Py_False;
         PyObject *one =
             Py_BuildValue("(szOz)", latency->name, ps_latency_path(latency), listened, latency->reason);

@@ -246,7 +246,7 @@ static VALUE switch_slice(VALUE unused)
 
 bool ps_latency_switch(uint32_t wanted)
 {
-    if (ps_features_installed() ? !ps_latency_changed() : !ps_latency_any_hooked()) return true;
+    if (ps_latency_is_switched(ps_features_installed())) return true;
     PS_WRITE(looked_ns, ps_monotonic_ns());
     return RTEST(ps_hold_vm_lock(switch_slice, Qnil));
 }
@@ -364,8 +364,8 @@ static VALUE text_or_nil(const char *text)
 static VALUE latency_probes(VALUE self)
 {
     VALUE probes = rb_ary_new();
-    for (const ps_latency *latency = ps_latency_first(); latency; latency = latency->next) {
-        if (latency->closed && !latency->reason) continue;
+    const ps_latency *latency = NULL;
+    while ((latency = ps_latency_next_shown(latency)) != NULL) {
         VALUE listened = latency->hooked ? Qtrue : Qfalse;
         rb_ary_push(probes,
                     rb_ary_new_from_args(4, text_or_nil(latency->name), text_or_nil(ps_latency_path(latency)),

@@ -14,13 +14,9 @@
 #include "base/address.h"
 #include "table/table.h"
 
-struct ps_latency;
-
 typedef struct ps_suspended {
     ps_address frame; /* none: an empty place */
     ps_row *row;
-    /* Used only in the table of latency.h. That table holds all open calls, in ns. */
-    const struct ps_latency *latency;
     uint64_t first;  /* ticks: when the call began */
     uint64_t last;   /* ticks: when it was suspended */
     uint64_t self;   /* ticks of its own so far */

@@ -15,6 +15,13 @@ ps_latency *ps_latency_first(void)
     return PS_READ_ACQUIRE(first);
 }
 
+const ps_latency *ps_latency_next_shown(const ps_latency *after)
+{
+    const ps_latency *latency = after ? after->next : ps_latency_first();
+    while (latency && latency->closed && !latency->reason) latency = latency->next;
+    return latency;
+}
+
 static ps_latency *find(const char *name)
 {
     ps_latency *latency = first;
@@ -97,6 +104,11 @@ bool ps_latency_any_hooked(void)
     for (const ps_latency *latency = ps_latency_first(); latency; latency = latency->next)
         if (PS_READ(latency->hooked)) return true;
     return false;
+}
+
+bool ps_latency_is_switched(bool installed)
+{
+    return installed ? !ps_latency_changed() : !ps_latency_any_hooked();
 }
 
 void ps_latency_hooked(ps_latency *latency, bool hooked)

@@ -38,12 +38,22 @@ void ps_latency_close(ps_latency *latency);
 const char *ps_latency_path(const ps_latency *latency);
 /* The first of all probes; `next` leads to the others. Any thread. */
 ps_latency *ps_latency_first(void);
+/*
+ * The probe after this one that the application still has, or that has a reason to show. NULL:
+ * after none, so the first. Returns NULL at the end.
+ */
+const ps_latency *ps_latency_next_shown(const ps_latency *after);
 
 /* True while a tracer listens. Any thread, without the lock, like the next two. */
 bool ps_latency_listened(const ps_latency *latency);
 /* True when a probe has a listener and is not hooked, or the other way round. */
 bool ps_latency_changed(void);
 bool ps_latency_any_hooked(void);
+/*
+ * True when every probe with a listener is hooked, and no other one. installed: whether the library
+ * is. While it is not, no probe may be hooked.
+ */
+bool ps_latency_is_switched(bool installed);
 /* Records whether the VM has hooked the method. */
 void ps_latency_hooked(ps_latency *latency, bool hooked);
 
