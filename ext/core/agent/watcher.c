@@ -11,6 +11,7 @@
 #include "agent/overhead.h"
 #include "base/atomic.h"
 #include "base/clock.h"
+#include "base/random.h"
 #include "context/process_context.h"
 #include "features/latency.h"
 #include "features/samples.h"
@@ -40,9 +41,10 @@
 #define LEAVES_FOR_NS 1000000000u
 /* The upper limit where tracers leave one after the other. */
 #define LEAVING_FOR_NS 3000000000u
-_Static_assert(PS_PROBE_COUNT <= 30,
-               "ps_watcher_wanted() has a bit for each probe, and two words are no set of probes");
-enum { SWITCHING = 0x80000000, RECHECK = 0xc0000000 };
+_Static_assert(PS_PROBE_COUNT <= 32, "a set of probes has a bit for each");
+/* What `applied` is while it is no set of probes. */
+#define SWITCHING (UINT64_C(1) << 32)
+#define RECHECK   (UINT64_C(2) << 32)
 
 static struct {
     /* Immutable while the thread runs. */
@@ -55,7 +57,7 @@ static struct {
     /*
      * The probes whose hooks are in, exactly. SWITCHING while that changes; RECHECK when it has to.
      */
-    uint32_t applied;
+    uint64_t applied;
     uint32_t covered;     /* the probes whose hooks were in when the VM last finished switching */
     uint64_t applied_ns;  /* when the VM last finished switching */
     uint32_t marked;      /* the probes in `covered`, if no flush has come since; else 0 */
@@ -109,7 +111,7 @@ void ps_watcher_applied(uint32_t probes)
     PS_WRITE(watcher.applied_ns, ps_monotonic_ns());
     mark(probes);
     /* A RECHECK that came while the VM switched stays: the switch did not apply that change. */
-    uint32_t before = PS_READ(watcher.applied);
+    uint64_t before = PS_READ(watcher.applied);
     while (before != RECHECK && !PS_REPLACE(watcher.applied, before, probes)) {
     }
 }
@@ -136,13 +138,6 @@ void ps_watcher_recheck(void)
 static bool may_flush(void)
 {
     return !(watcher.wanted & ~PS_READ_ACQUIRE(watcher.covered));
-}
-
-static uint32_t read_semaphores(void)
-{
-    uint32_t raised = 0;
-    for (int i = 0; i < PS_PROBE_COUNT; i++) raised |= (uint32_t)(ps_semaphores[i] != 0) << i;
-    return raised;
 }
 
 /*
@@ -180,16 +175,7 @@ static bool is_covered(void)
     bool left = false;
     for (int i = 0; i < PS_PROBE_COUNT && !watcher.leaving_ns; i++)
         left |= PS_READ(ps_semaphores[i]) < watcher.listeners[i];
-    return !left && !(read_semaphores() & ~PS_READ_ACQUIRE(watcher.covered) & ~ps_overhead_out);
-}
-
-/* Within 10 % of the period, so that samples do not fall into step with the program. */
-static uint64_t jittered(uint64_t period)
-{
-    watcher.random ^= watcher.random << 13;
-    watcher.random ^= watcher.random >> 17;
-    watcher.random ^= watcher.random << 5;
-    return period - period / 10 + watcher.random % (period / 5);
+    return !left && !(ps_probes_listened() & ~PS_READ_ACQUIRE(watcher.covered) & ~ps_overhead_out);
 }
 
 /*
@@ -248,7 +234,7 @@ static void limit_overhead(uint64_t now)
 
 static void look(uint64_t now)
 {
-    uint32_t semaphores = read_semaphores(), raised = semaphores & ~ps_overhead_listened(semaphores);
+    uint32_t semaphores = ps_probes_listened(), raised = semaphores & ~ps_overhead_listened(semaphores);
     PS_WRITE(probescope_info.watcher_ticks, probescope_info.watcher_ticks + 1);
     PS_WRITE_RELEASE(watcher.wanted, raised);
     look_who_leaves(now);
@@ -338,7 +324,7 @@ static bool is_late(uint64_t now)
     bool late =
         watcher.vm->leaves_out_late_ticks && now - watcher.next_sample_ns > most && watcher.late_ticks < MOST;
     watcher.late_ticks = late ? watcher.late_ticks + 1 : 0;
-    if (late) watcher.next_sample_ns = now + jittered(SOON_NS);
+    if (late) watcher.next_sample_ns = now + ps_jittered(SOON_NS, &watcher.random);
     return late;
 }
 
@@ -354,8 +340,8 @@ static void sample_when_due(uint64_t now)
     if (!wanted || now < watcher.next_sample_ns || is_late(now)) return;
     if (watcher.vm->sample ? watcher.vm->sample(now, watcher.next_sample_ns) : ps_samples_tick())
         watcher.vm->request(PS_REQUEST_SAMPLE);
-    watcher.next_sample_ns =
-        now + jittered(watcher.vm->sample_period ? watcher.vm->sample_period() : PS_SAMPLE_NS);
+    uint64_t period = watcher.vm->sample_period ? watcher.vm->sample_period() : PS_SAMPLE_NS;
+    watcher.next_sample_ns = now + ps_jittered(period, &watcher.random);
 }
 
 /*
@@ -484,7 +470,7 @@ void ps_watcher_stop(void)
     if (watcher.running) end_thread();
     ps_info_flag(PS_INFO_WATCHER, 0);
     if (watcher.flushing) ps_flush();
-    else if (ps_flush_wanted() && (read_semaphores() & ~ps_overhead_out) == watcher.marked)
+    else if (ps_flush_wanted() && (ps_probes_listened() & ~ps_overhead_out) == watcher.marked)
         ps_flush_since_mark();
     /*
      * Last. A child that another thread forks before this gets its own watcher and sound tables

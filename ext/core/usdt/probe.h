@@ -29,6 +29,14 @@ extern volatile uint16_t ps_semaphores[PS_PROBE_COUNT] __attribute__((visibility
 /* True while a tracer listens to the probe. */
 #define PS_ENABLED(probe) (__builtin_expect(ps_semaphores[PS_PROBE_##probe] != 0, 0))
 
+/* The set of the probes to which a tracer listens (probe_groups.h). */
+static inline uint32_t ps_probes_listened(void)
+{
+    uint32_t listened = 0;
+    for (int i = 0; i < PS_PROBE_COUNT; i++) listened |= (uint32_t)(ps_semaphores[i] != 0) << i;
+    return listened;
+}
+
 #if defined(__linux__) && defined(__x86_64__)
 #define PS_HAVE_SITES 1
 #define PS_R0         "rdi"
