@@ -64,11 +64,10 @@ static void look_up(struct function *function, PyCodeObject *code)
 
 static ps_row *make_row(struct function *function)
 {
-    ps_row *row = ps_table_row(&ps_function_table, (uintptr_t)function->site, 0, 0);
+    ps_row *row = ps_table_row_at(&ps_function_table, function->site);
     /* The overflow row is looked up each time: ps_table_row() counts what goes there. */
-    if (ps_row_is_overflow(&ps_function_table, row)) return row;
-    if (!row->site) PS_WRITE_RELEASE(row->site, function->site);
-    return function->row = row;
+    if (!ps_row_is_overflow(&ps_function_table, row)) function->row = row;
+    return row;
 }
 
 /* NULL without memory. */
@@ -94,7 +93,7 @@ static struct function *find_function(PyCodeObject *code)
 /* Was it taken out because its hooks took too much time (overhead.h)? */
 static bool is_out(const struct function *function)
 {
-    return PS_UNLIKELY(PS_READ(ps_overhead_functions)) && function->row && PS_READ(function->row->excluded);
+    return PS_UNLIKELY(PS_READ(ps_overhead_functions)) && function->row && PS_READ(function->row->function.excluded);
 }
 
 /* True also if there is no memory to find out. */
@@ -149,8 +148,7 @@ bool ps_functions_enter(PyCodeObject *code, ps_address frame, bool resumed)
         if (PS_UNLIKELY(code->co_flags & PS_RESUMABLE)) ps_stack_bury(frame);
         entered = ps_stack_enter_frame(stack, row, frame, owner);
     }
-    if (PS_ENABLED(FUNCTION__ENTRY) && row->site) ps_functions_fire_entry(row, stack, resumed);
-    if (PS_LIKELY(entered)) entered->start = ps_ticks();
+    ps_functions_entered(row, stack, entered, NULL, resumed);
     return true;
 }
 

@@ -86,14 +86,6 @@ PS_CALLBACK(ps_on_unwind)
     return ps_monitoring_go_on();
 }
 
-static void state(enum ps_state state, const char *reason)
-{
-    static const enum ps_probe probes[] = {PS_PROBE_FUNCTION__ENTRY,     PS_PROBE_FUNCTION__RETURN,
-                                           PS_PROBE_FUNCTION__SLOW1MS,   PS_PROBE_FUNCTION__SLOW10MS,
-                                           PS_PROBE_FUNCTION__SLOW100MS, PS_PROBE_FUNCTION__STATS};
-    for (size_t i = 0; i < sizeof(probes) / sizeof(probes[0]); i++) ps_info_state(probes[i], state, reason);
-}
-
 bool ps_functions_hook(bool on)
 {
     static bool by_profile;
@@ -102,12 +94,12 @@ bool ps_functions_hook(bool on)
     if (ps_monitoring_ask(PS_MONITORING_FUNCTIONS, on ? EVENTS : 0, &reason)) return on;
     by_profile = ps_profile(PS_PROFILE_FUNCTIONS, true);
     if (!by_profile) {
-        state(PS_STATE_REFUSED, reason);
+        ps_info_states(PS_FUNCTION_PROBES, PS_STATE_REFUSED, reason);
         return false;
     }
     char how[120];
     snprintf(how, sizeof(how), "by the profile hook; %s", ps_monitoring_refusal());
-    state(PS_STATE_DEGRADED, how);
+    ps_info_states(PS_FUNCTION_PROBES, PS_STATE_DEGRADED, how);
     return true;
 }
 

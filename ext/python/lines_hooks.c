@@ -7,6 +7,7 @@
 #include "hooks.h"
 
 #include "base/atomic.h"
+#include "features/functions.h"
 #include "usdt/info.h"
 #include "usdt/probe.h"
 
@@ -14,8 +15,7 @@ static bool on;
 
 static void fire(const ps_site *site, int line)
 {
-    struct ps_more_line more = {.path = site->path};
-    ps_fire_line(site->name, site->file, line > 0 ? (uint64_t)line : 0, &more);
+    ps_functions_fire_line(site, line > 0 ? (uint64_t)line : 0);
 }
 
 #if PS_HAVE_MONITORING

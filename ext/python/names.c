@@ -26,16 +26,6 @@ void ps_names_init(void)
 /* Bytes of a name, with its NUL. ps_site_intern() cuts longer names anyway. */
 enum { NAME_BUFFER = PS_NAME_MAX + 1 };
 
-/* Appends, cut to the room that is left. Returns the new length. */
-static size_t append(char *to, size_t size, const char *text, size_t length)
-{
-    size_t room = NAME_BUFFER - 1 - size;
-    if (length > room) length = room;
-    memcpy(to + size, text, length);
-    to[size + length] = '\0';
-    return size + length;
-}
-
 /* One character as UTF-8; '?' for a character that has none. Returns the number of bytes. */
 static size_t encode(char *to, Py_UCS4 c)
 {
@@ -63,10 +53,11 @@ size_t ps_copy_string(char *to, size_t capacity, PyObject *string)
 /* Appends a str as UTF-8. */
 static size_t append_string(char *to, size_t size, PyObject *string)
 {
-    if (!string || !PyUnicode_Check(string) || !ps_string_is_ready(string)) return append(to, size, "?", 1);
+    if (!string || !PyUnicode_Check(string) || !ps_string_is_ready(string))
+        return ps_name_append(to, size, "?", 1);
     if (PyUnicode_IS_COMPACT_ASCII(string))
-        return append(to, size, (const char *)PyUnicode_1BYTE_DATA(string),
-                      (size_t)PyUnicode_GET_LENGTH(string));
+        return ps_name_append(to, size, (const char *)PyUnicode_1BYTE_DATA(string),
+                              (size_t)PyUnicode_GET_LENGTH(string));
     return size + ps_copy_string(to + size, NAME_BUFFER - size, string);
 }
 
@@ -82,7 +73,7 @@ static size_t append_module(char *to, size_t size, PyObject *dict, PyObject *key
                  PyUnicode_CompareWithASCIIString(module, "builtins") != 0;
     if (named) {
         size = append_string(to, size, module);
-        size = append(to, size, ".", 1);
+        size = ps_name_append(to, size, ".", 1);
     }
     Py_XDECREF(module);
     return size;
@@ -153,7 +144,7 @@ size_t ps_copied_name(char *to, uintptr_t qualname, uintptr_t globals)
 {
     size_t size = ps_copied_string(to, find_module(globals));
     if (strcmp(to, "__main__") == 0 || strcmp(to, "builtins") == 0) size = 0;
-    if (size) size = append(to, size, ".", 1);
+    if (size) size = ps_name_append(to, size, ".", 1);
     return append_copied(to, size, qualname);
 }
 
@@ -197,7 +188,8 @@ bool ps_code_is_covered(PyCodeObject *code, PyObject *globals, bool everything)
 static size_t name_type(char *to, PyTypeObject *type)
 {
     /* The name of a static type contains its module. */
-    if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE)) return append(to, 0, type->tp_name, strlen(type->tp_name));
+    if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE))
+        return ps_name_append(to, 0, type->tp_name, strlen(type->tp_name));
     /* From the class's own dict, by a plain look-up: a metaclass may define its own. */
     size_t size = type->tp_dict ? append_module(to, 0, type->tp_dict, keys.module) : 0;
     return append_string(to, size, ((PyHeapTypeObject *)type)->ht_qualname);

@@ -65,10 +65,8 @@ static ps_row *find_row(PyTypeObject *type, size_t size, PyCodeObject *code, int
     ps_row *row = ps_known_of(&objects.known, type, code, number);
     if (PS_LIKELY(row != NULL)) return row;
     const ps_site *site = name_it(type, bound, code, at);
-    row = ps_table_row(&ps_object_table, (uintptr_t)site, 0, 0);
-    if (ps_row_is_overflow(&ps_object_table, row)) return row;
-    if (!row->site) PS_WRITE_RELEASE(row->site, site);
-    ps_know(&objects.known, type, code, number, row);
+    row = ps_table_row_at(&ps_object_table, site);
+    if (!ps_row_is_overflow(&ps_object_table, row)) ps_know(&objects.known, type, code, number, row);
     return row;
 }
 
@@ -250,12 +248,6 @@ static bool has_tracer(void)
 
 /* ---- On and off ---- */
 
-static void state(enum ps_state state, const char *reason)
-{
-    ps_info_state(PS_PROBE_OBJECT__ALLOC, state, reason);
-    ps_info_state(PS_PROBE_OBJECT__STATS, state, reason);
-}
-
 static void hook(void)
 {
     static const char by_size[] =
@@ -264,7 +256,7 @@ static void hook(void)
     objects.tracer = hook_tracer();
     hook_allocator();
     allocator.counts = !objects.tracer;
-    if (!objects.tracer) state(PS_STATE_DEGRADED, by_size);
+    if (!objects.tracer) ps_info_states(PS_OBJECT_PROBES, PS_STATE_DEGRADED, by_size);
 }
 
 /*
@@ -303,8 +295,9 @@ bool ps_objects_switch(uint32_t wanted)
 {
     bool on = PS_HAVE_GIL && (wanted & PS_OBJECT_PROBES) != 0;
     if (on && !objects.on && has_subinterpreters()) {
-        state(PS_STATE_REFUSED,
-              "there are subinterpreters: they share the allocator, which cannot be changed while they run");
+        ps_info_states(
+            PS_OBJECT_PROBES, PS_STATE_REFUSED,
+            "there are subinterpreters: they share the allocator, which cannot be changed while they run");
         return true;
     }
     if (objects.clearing) {

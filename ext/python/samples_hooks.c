@@ -48,7 +48,7 @@ static ps_row *row_of_site(const ps_site *site)
 {
     ps_row *row = ps_table_row(&ps_sample_table, (uintptr_t)site, 0, 0);
     if (ps_row_is_overflow(&ps_sample_table, row) || row->site) return row;
-    row->excluded = ps_coverage_is_ours(site->path);
+    row->sample.left_out = ps_coverage_is_ours(site->path);
     PS_WRITE_RELEASE(row->site, site);
     return row;
 }
@@ -90,23 +90,16 @@ static ps_row *row_of_copy(ps_copied_code *code)
     return row;
 }
 
-/* A collection has a row of its own, on top of the stack that it interrupted. */
-static ps_row *row_of_collections(void)
-{
-    static const char name[] = "(garbage collection)";
-    return row_of_site(ps_site_intern(name, sizeof(name) - 1, "", 0, 0));
-}
-
 static void take_read(void)
 {
     static ps_sample_frame frames[PS_SAMPLE_FRAMES_MAX]; /* the GIL is held */
     const ps_read_stack *stack;
     while ((stack = ps_stacks_next()) != NULL) {
         uint32_t count = 0;
-        if (stack->collects) frames[count++] = (ps_sample_frame){row_of_collections(), 0};
+        if (stack->collects) frames[count++] = (ps_sample_frame){ps_samples_row_of_collections(), 0};
         for (uint32_t i = 0; i < stack->count && count < PS_SAMPLE_FRAMES_MAX; i++) {
             ps_row *row = row_of_copy(stack->frame[i].code);
-            if (!row->excluded) frames[count++] = (ps_sample_frame){row, stack->frame[i].line};
+            if (!row->sample.left_out) frames[count++] = (ps_sample_frame){row, stack->frame[i].line};
         }
         ps_samples_add(frames, count, 0, NULL, stack->weight, stack->thread_id,
                        ps_requests_counted_numbered(stack->request));
@@ -116,13 +109,13 @@ static void take_read(void)
 static void sample(PyThreadState *thread, uint64_t weight, uint64_t thread_id)
 {
     static ps_sample_frame frames[PS_SAMPLE_FRAMES_MAX]; /* the GIL is held */
-    bool wants_lines = PS_ENABLED(SAMPLE) || PS_ENABLED(SAMPLE__FRAME);
+    bool wants_lines = ps_samples_want_lines();
     uint32_t count = 0;
     for (struct ps_walked_frame *at = ps_walk_from(thread); at && count < PS_SAMPLE_FRAMES_MAX;
          at = ps_walk_on(at)) {
         PyCodeObject *code = ps_walked_code(at);
         ps_row *row = code ? find_row(at, code) : NULL;
-        if (!row || row->excluded) continue;
+        if (!row || row->sample.left_out) continue;
         int line = wants_lines ? ps_walked_line(at) : 0;
         frames[count++] = (ps_sample_frame){row, line > 0 ? (uint32_t)line : 0};
     }
@@ -178,9 +171,7 @@ static void tell_how(bool are_read)
         "(PROBESCOPE_SECCOMP=errno: it does not)";
     _Static_assert(sizeof(filtered) <= sizeof(probescope_info.probes[0].reason), "it would be cut");
     const char *reason = are_read ? NULL : ps_seccomp_may_end_us() ? filtered : late;
-    for (int i = 0; i < PS_PROBE_COUNT; i++)
-        if ((PS_SAMPLE_PROBES >> i & 1) && ps_semaphores[i])
-            ps_info_state((enum ps_probe)i, are_read ? PS_STATE_ON : PS_STATE_DEGRADED, reason);
+    ps_samples_degrade(ps_probes_listened(), reason);
     PS_WRITE(sampling.told, true);
 }
 

@@ -94,8 +94,7 @@ void ps_collections_init(void)
 
 static void refuse(void)
 {
-    ps_info_state(PS_PROBE_GC__START, PS_STATE_REFUSED, ps_gc_hooks_reason());
-    ps_info_state(PS_PROBE_GC__DONE, PS_STATE_REFUSED, ps_gc_hooks_reason());
+    ps_info_states(PS_GC_PROBES, PS_STATE_REFUSED, ps_gc_hooks_reason());
 }
 
 void ps_collections_forbid(void)

@@ -35,6 +35,7 @@
 #include "base/address.h"
 #include "base/atomic.h"
 #include "base/clock.h"
+#include "base/random.h"
 #include "features/backtraces.h"
 #include "features/exceptions.h"
 #include "table/flush.h"
@@ -374,23 +375,20 @@ void ps_exceptions_disarm(void)
 
 static uint32_t next_distance(void)
 {
-    raises.random ^= raises.random << 13;
-    raises.random ^= raises.random >> 17;
-    raises.random ^= raises.random << 5;
     uint32_t mean = raises.brackets < BRACKETS_FIRST ? BRACKET_EVERY : BRACKET_RARELY;
-    return 1 + raises.random % (2 * mean - 1);
+    return 1 + ps_random(&raises.random) % (2 * mean - 1);
 }
 
 /* By measured raises; 0: there are none. */
 static uint64_t expected_cost(const ps_row *row, uint32_t depth)
 {
-    if (row->learnt.depth) return per_depth(row->learnt.cost, row->learnt.depth, depth);
+    if (row->exception.depth) return per_depth(row->exception.cost, row->exception.depth, depth);
     return per_depth(raises.cost, raises.depth, depth);
 }
 
 static uint64_t estimate(const ps_row *row, uint32_t depth)
 {
-    if (row->learnt.depth || raises.depth) return expected_cost(row, depth);
+    if (row->exception.depth || raises.depth) return expected_cost(row, depth);
     return per_depth(ps_ns_to_ticks(raises.at_load.ns), raises.at_load.depth, depth);
 }
 
@@ -404,16 +402,16 @@ static uint64_t learn(ps_row *row, uint64_t cost, uint32_t depth)
 {
     uint64_t expected = expected_cost(row, depth);
     if (expected && cost > OUTLIER * expected) cost = expected;
-    if (expected > OUTLIER * cost) row->learnt.cost = row->learnt.depth = raises.cost = raises.depth = 0;
-    row->learnt.cost += cost;
-    row->learnt.depth += depth + FIXED_FRAMES;
+    if (expected > OUTLIER * cost) row->exception.cost = row->exception.depth = raises.cost = raises.depth = 0;
+    row->exception.cost += cost;
+    row->exception.depth += depth + FIXED_FRAMES;
     raises.brackets++;
     raises.cost += cost;
     raises.depth += depth + FIXED_FRAMES;
     /* Halve the past, so that the cost follows a site that changes. */
-    if (row->learnt.depth > 512u * (depth + FIXED_FRAMES)) {
-        row->learnt.cost /= 2;
-        row->learnt.depth /= 2;
+    if (row->exception.depth > 512u * (depth + FIXED_FRAMES)) {
+        row->exception.cost /= 2;
+        row->exception.depth /= 2;
     }
     if (raises.depth > UINT32_MAX) {
         raises.cost /= 2;
@@ -455,7 +453,7 @@ static uint64_t backtrace_cost(ps_row *row, VALUE exception, VALUE backtrace, ui
         cost = estimate(row, depth);
     }
     if (captured && raises.until_bracket) raises.until_bracket--;
-    if (captured && (!row->learnt.depth || !raises.until_bracket)) arm();
+    if (captured && (!row->exception.depth || !raises.until_bracket)) arm();
     if (cost) cost += per_depth(raises.freeing.cost, raises.freeing.depth, depth);
     return cost;
 }

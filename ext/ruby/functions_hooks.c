@@ -197,16 +197,6 @@ static ps_table lines;
 /* Method, class and target -> row of ps_function_table, and of `lines`. */
 static ps_known_table known_calls = PS_KNOWN_TABLE, known_lines = PS_KNOWN_TABLE;
 
-/* Probes that have one state in common. functions__all only widens them. */
-static const enum ps_probe probes[] = {PS_PROBE_FUNCTION__ENTRY,
-                                       PS_PROBE_FUNCTION__RETURN,
-                                       PS_PROBE_FUNCTION__SLOW1MS,
-                                       PS_PROBE_FUNCTION__SLOW10MS,
-                                       PS_PROBE_FUNCTION__SLOW100MS,
-                                       PS_PROBE_FUNCTION__STATS,
-                                       PS_PROBE_LINE};
-enum { PROBES = sizeof(probes) / sizeof(probes[0]) };
-
 static ID id_path, id_each_child, id_compare_by_identity, id_original_name, id_each_object,
     id_instruction_sequence, id_eval_script, id_compact_count /* 0: GC.stat does not know it */;
 
@@ -309,7 +299,7 @@ static PS_APART ps_row *make_row(ps_table *table, ps_known_table *known_rows, co
     const ps_site *site = ps_ruby_site(name, size, path, line);
     row = ps_table_row(table, (uintptr_t)site, 0, 0);
     if (PS_UNLIKELY(!row->site)) {
-        row->excluded = !ps_covers_function(path, name, functions.everything);
+        if (!ps_covers_function(path, name, functions.everything)) row->function.excluded = PS_NOT_COVERED;
         PS_WRITE_RELEASE(row->site, site);
     }
     if (!ps_row_is_overflow(table, row)) ps_known_put(known_rows, key, row);
@@ -471,15 +461,14 @@ static PS_APART void on_line(struct target *target, rb_trace_arg_t *arg)
     if (!PS_ENABLED(LINE) || !ps_is_main_ractor()) return;
     if (PS_UNLIKELY(target->has_run) && NIL_P(rb_tracearg_method_id(arg))) return;
     const ps_row *row = find_line_row(target, arg);
-    if (row->excluded) return;
-    struct ps_more_line more = {.path = row->site->path};
-    ps_fire_line(row->site->name, row->site->file, NUM2ULL(rb_tracearg_lineno(arg)), &more);
+    if (row->function.excluded) return;
+    ps_functions_fire_line(row->site, NUM2ULL(rb_tracearg_lineno(arg)));
 }
 
 /* A function that was taken out is still called: a job takes out its TracePoint. */
 static PS_APART void ask_out(struct target *target, const ps_row *row)
 {
-    if (target->wants_out || !PS_READ(row->out_ns)) return;
+    if (target->wants_out || PS_READ(row->function.excluded) != PS_TAKEN_OUT) return;
     target->wants_out = true;
     PS_WRITE(functions.outs, true);
 }
@@ -515,20 +504,15 @@ static void on_call_or_return(struct target *target, rb_trace_arg_t *arg, bool i
     } else if (!row) {
         row = find_row(stack, target, arg);
     }
-    if (PS_UNLIKELY(PS_READ(row->excluded))) {
+    if (PS_UNLIKELY(PS_READ(row->function.excluded))) {
         ask_out(target, row);
         return;
     }
     if (is_call) {
         if (PS_UNLIKELY(is_retry(stack, row, target))) return;
         ps_frame *frame = ps_stack_enter(stack, row, ps_real_depth);
-        if (PS_ENABLED(FUNCTION__ENTRY)) ps_functions_fire_entry(row, stack, false);
-        if (PS_LIKELY(frame)) {
-            frame->called.target = PS_ADDRESS(target);
-            frame->called.receiver = receiver;
-            frame->called.method = method;
-            frame->start = ps_ticks();
-        }
+        ps_called called = {PS_ADDRESS(target), receiver, method};
+        ps_functions_entered(row, stack, frame, &called, false);
     } else {
         ps_call call;
         int outcome = is_raising(stack, target, row, arg) ? PS_OUTCOME_RAISED : PS_OUTCOME_RETURNED;
@@ -558,9 +542,8 @@ static void on_event(VALUE tracepoint, void *data)
 /* A method that is not hooked must not look like one that is never called, so the probes say so. */
 static void degrade(const char *reason)
 {
-    for (int i = 0; i < PROBES; i++)
-        if (ps_info_state_of(probes[i]) != PS_STATE_DEGRADED)
-            ps_info_state(probes[i], PS_STATE_DEGRADED, reason);
+    uint32_t already = ps_info_probes_in(PS_STATE_DEGRADED); /* these keep their first reason */
+    ps_info_states((PS_FUNCTION_PROBES | PS_LINE_PROBES) & ~already, PS_STATE_DEGRADED, reason);
 }
 
 static void no_memory(void)
@@ -1195,12 +1178,12 @@ static void exclude_all(const struct target *target)
     for (uint32_t i = 0; i < known_calls.capacity; i++) {
         ps_row *row = known_calls.places[i].what;
         uint64_t covering = known_calls.places[i].key.number;
-        if (!row || row->excluded) continue;
+        if (!row || row->function.excluded) continue;
         bool is_part = ps_address_known(target->whole) && covering == target->whole.value && row->site &&
                        row->site->line == (uint64_t)target->contents.line;
         if (!is_part && covering != (uintptr_t)target) continue;
-        PS_WRITE(row->out_ns, now);
-        PS_WRITE_RELEASE(row->excluded, true);
+        PS_WRITE(row->function.out_ns, now);
+        PS_WRITE_RELEASE(row->function.excluded, PS_TAKEN_OUT);
     }
 }
 
@@ -1442,9 +1425,9 @@ static void cover_rows(ps_table *table)
 {
     for (uint32_t i = 0; i < table->rows; i++) {
         ps_row *row = ps_table_at(table, i);
-        if (!row->site || row->out_ns) continue;
-        PS_WRITE(row->excluded,
-                 !ps_coverage_function(row->site->path, row->site->name, functions.everything));
+        if (!row->site || row->function.excluded == PS_TAKEN_OUT) continue;
+        bool covered = ps_coverage_function(row->site->path, row->site->name, functions.everything);
+        PS_WRITE(row->function.excluded, covered ? 0 : PS_NOT_COVERED);
     }
 }
 

@@ -6,17 +6,7 @@
 
 #define NO_FILE "<cfunc>"
 
-/* Appends, cut to the room that is left. Returns the new length. */
-static size_t append(char *to, size_t size, const char *text, size_t length)
-{
-    size_t room = PS_NAME_MAX - size;
-    if (length > room) length = room;
-    memcpy(to + size, text, length);
-    to[size + length] = '\0';
-    return size + length;
-}
-
-#define APPEND(to, size, literal) append((to), (size), (literal), sizeof(literal) - 1)
+#define APPEND(to, size, literal) ps_name_append((to), (size), (literal), sizeof(literal) - 1)
 
 /*
  * Appends one of Ruby's names without the addresses in it: "#<Class:0x00007f01>::Foo" becomes
@@ -30,11 +20,11 @@ static size_t append_name(char *to, size_t size, VALUE name)
         while (address + 3 < end && memcmp(address, ":0x", 3) != 0) address++;
         close = address + 3 < end ? memchr(address, '>', (size_t)(end - address)) : NULL;
         if (!close) break;
-        size = append(to, size, text, (size_t)(mark - text));
+        size = ps_name_append(to, size, text, (size_t)(mark - text));
         size = APPEND(to, size, "(anonymous)");
         text = close + 1;
     }
-    return append(to, size, text, (size_t)(end - text));
+    return ps_name_append(to, size, text, (size_t)(end - text));
 }
 
 static VALUE own_name(VALUE klass)
@@ -89,7 +79,7 @@ static size_t append_receiver(char *to, size_t size, VALUE klass)
 static size_t name_of_method(char *to, VALUE klass, VALUE method)
 {
     size_t size = RTEST(klass) ? append_receiver(to, 0, klass) : 0;
-    return append(to, size, RSTRING_PTR(method), (size_t)RSTRING_LEN(method));
+    return ps_name_append(to, size, RSTRING_PTR(method), (size_t)RSTRING_LEN(method));
 }
 
 size_t ps_method_name(char *to, VALUE klass, VALUE method_id)
@@ -136,7 +126,7 @@ static size_t name_by_path(char *to, VALUE frame, VALUE method)
         size =
             RTEST(rb_profile_frame_singleton_method_p(frame)) ? APPEND(to, size, ".") : APPEND(to, size, "#");
     }
-    return append(to, size, RSTRING_PTR(method), (size_t)RSTRING_LEN(method));
+    return ps_name_append(to, size, RSTRING_PTR(method), (size_t)RSTRING_LEN(method));
 }
 
 bool ps_frame_is_method(VALUE frame)
@@ -154,7 +144,7 @@ size_t ps_frame_name(char *to, VALUE frame)
     name = rb_profile_frame_label(frame);
     if (!RB_TYPE_P(name, T_STRING)) name = rb_profile_frame_full_label(frame);
     if (!RB_TYPE_P(name, T_STRING)) return 0;
-    return append(to, 0, RSTRING_PTR(name), (size_t)RSTRING_LEN(name));
+    return ps_name_append(to, 0, RSTRING_PTR(name), (size_t)RSTRING_LEN(name));
 }
 
 size_t ps_event_name(char *to, rb_trace_arg_t *arg)

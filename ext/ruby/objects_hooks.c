@@ -81,10 +81,8 @@ static ps_row *find_row(VALUE klass, VALUE path, long line)
         return row;
     }
     const ps_site *site = ps_ruby_site(name, size, path, line);
-    row = ps_table_row(&ps_object_table, (uintptr_t)site->name, (uintptr_t)site->path, (uintptr_t)site->line);
-    if (ps_row_is_overflow(&ps_object_table, row)) return row;
-    if (!row->site) PS_WRITE_RELEASE(row->site, site);
-    ps_known_put(&objects.known, key, row);
+    row = ps_table_row_at(&ps_object_table, site);
+    if (!ps_row_is_overflow(&ps_object_table, row)) ps_known_put(&objects.known, key, row);
     return row;
 }
 
@@ -150,8 +148,7 @@ void ps_objects_init(VALUE native)
 
 static void refuse(const char *reason)
 {
-    ps_info_state(PS_PROBE_OBJECT__ALLOC, PS_STATE_REFUSED, reason);
-    ps_info_state(PS_PROBE_OBJECT__STATS, PS_STATE_REFUSED, reason);
+    ps_info_states(PS_OBJECT_PROBES, PS_STATE_REFUSED, reason);
 }
 
 void ps_objects_forbid_newobj(void)

@@ -21,7 +21,6 @@
 #include "features/samples.h"
 #include "table/flush.h"
 #include "table/table.h"
-#include "usdt/info.h"
 #include "compat.h"
 #include "hooks.h"
 #include "names.h"
@@ -48,7 +47,7 @@ static ps_row *row_of_site(const ps_site *site, bool is_method)
     uintptr_t line = is_method ? (uintptr_t)site->line : 0;
     ps_row *row = ps_table_row(&ps_sample_table, (uintptr_t)site->name, (uintptr_t)site->path, line);
     if (row->site) return row;
-    row->builtin = is_builtin(site);
+    row->sample.builtin = is_builtin(site);
     PS_WRITE_RELEASE(row->site, site);
     return row;
 }
@@ -70,13 +69,6 @@ static ps_row *find_row(VALUE frame)
     row = row_of_site(ps_ruby_site(name, size, path, line), ps_frame_is_method(frame));
     if (!ps_row_is_overflow(&ps_sample_table, row)) ps_known_put(&sampling.known, key, row);
     return row;
-}
-
-/* A collection has a row of its own, on top of the stack that it interrupted. */
-static ps_row *row_of_collections(void)
-{
-    static const char name[] = "(garbage collection)";
-    return row_of_site(ps_site_intern(name, sizeof(name) - 1, "", 0, 0), false);
 }
 
 /*
@@ -104,19 +96,19 @@ static void add(ps_tick *tick, ps_counted *request, bool at_tick)
     uint32_t first = tick->in_gc, count = tick->count, leaf = first;
     if (!count) return;
     if (count > PS_SAMPLE_FRAMES_MAX - first) count = PS_SAMPLE_FRAMES_MAX - first;
-    bool wants_lines = PS_ENABLED(SAMPLE) || PS_ENABLED(SAMPLE__FRAME);
+    bool wants_lines = ps_samples_want_lines();
     for (uint32_t i = count; i-- > 0;) {
         ps_row *row = find_row(tick->frames[i]);
         int line = tick->lines[i];
-        if (i == 0 && line <= 0 && wants_lines && !row->builtin) line = line_of_now(tick);
+        if (i == 0 && line <= 0 && wants_lines && !row->sample.builtin) line = line_of_now(tick);
         sample[first + i] = (ps_sample_frame){row, line > 0 ? (uint32_t)line : 0};
-        if (!row->builtin) leaf = first + i;
+        if (!row->sample.builtin) leaf = first + i;
     }
     if (tick->in_gc) {
-        sample[0] = (ps_sample_frame){row_of_collections(), 0};
+        sample[0] = (ps_sample_frame){ps_samples_row_of_collections(), 0};
         leaf = 0;
     }
-    const ps_row *builtin = at_tick && leaf > 0 && sample[0].row->builtin ? sample[0].row : NULL;
+    const ps_row *builtin = at_tick && leaf > 0 && sample[0].row->sample.builtin ? sample[0].row : NULL;
     ps_samples_add(sample, first + count, leaf, builtin, tick->weight, tick->thread_id, request);
 }
 
@@ -146,23 +138,13 @@ bool ps_sampling_tick(uint64_t now, uint64_t due)
     return ps_ticks_look(now) || (!are_read && ps_samples_tick());
 }
 
-static void state(uint32_t wanted, const char *reason)
-{
-    static const enum ps_probe probes[] = {PS_PROBE_SAMPLE, PS_PROBE_SAMPLE__STATS, PS_PROBE_SAMPLE__FRAME};
-    for (size_t i = 0; i < sizeof(probes) / sizeof(probes[0]); i++) {
-        bool degraded = ps_info_state_of(probes[i]) == PS_STATE_DEGRADED;
-        if (!(wanted >> probes[i] & 1) || (!reason && !degraded)) continue;
-        ps_info_state(probes[i], reason ? PS_STATE_DEGRADED : PS_STATE_ON, reason);
-    }
-}
-
 /* Reads stacks at the tick where possible. False: it is not known yet whether that is possible. */
 static bool choose_way(uint32_t wanted)
 {
     bool later;
     const char *reason = ps_ticks_begin(&later);
     ps_ticks_by_request(!reason && wanted & PS_BIT(STATS__BY_REQUEST));
-    if (!later) state(wanted, reason);
+    if (!later) ps_samples_degrade(wanted, reason);
     return !later;
 }
 

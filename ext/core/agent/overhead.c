@@ -118,7 +118,7 @@ static void remember_rows(void)
     uint32_t rows = PS_READ_ACQUIRE(ps_function_table.rows);
     for (uint32_t i = 0; i < rows; i++) {
         ps_row *row = ps_table_at(&ps_function_table, i);
-        row->judged = events_of(row);
+        row->function.judged = events_of(row);
     }
 }
 
@@ -138,9 +138,9 @@ static int find_most_called(struct called *most, int room, uint64_t *all)
     *all = 0;
     for (uint32_t i = 0; i < rows; i++) {
         ps_row *row = ps_table_at(&ps_function_table, i);
-        uint64_t now = events_of(row), events = now - row->judged;
-        row->judged = now;
-        if (!events || PS_READ(row->excluded) || !PS_READ_ACQUIRE(row->site)) continue;
+        uint64_t now = events_of(row), events = now - row->function.judged;
+        row->function.judged = now;
+        if (!events || PS_READ(row->function.excluded) || !PS_READ_ACQUIRE(row->site)) continue;
         *all += events;
         if (count == room && events <= most[count - 1].events) continue;
         int at = count < room ? count++ : count - 1;
@@ -155,9 +155,7 @@ static void say_functions(uint32_t wanted)
     char reason[120];
     snprintf(reason, sizeof(reason), "%u function%s not counted any more: PROBESCOPE_MAX_OVERHEAD=%s",
              overhead.functions, overhead.functions == 1 ? " is" : "s are", overhead.text);
-    for (int i = 0; i < PS_PROBE_COUNT; i++)
-        if ((PS_FUNCTION_PROBES & wanted) >> i & 1)
-            ps_info_state((enum ps_probe)i, PS_STATE_DEGRADED, reason);
+    ps_info_states(PS_FUNCTION_PROBES & wanted, PS_STATE_DEGRADED, reason);
 }
 
 /*
@@ -178,8 +176,8 @@ static bool take_functions(const ps_looked *looked, uint64_t need, uint32_t want
     overhead.cleared = ps_function_table.cleared;
     PS_WRITE(ps_overhead_functions, true);
     for (int i = 0; i < count && left > 0; i++) {
-        PS_WRITE(most[i].row->out_ns, now);
-        PS_WRITE_RELEASE(most[i].row->excluded, true);
+        PS_WRITE(most[i].row->function.out_ns, now);
+        PS_WRITE_RELEASE(most[i].row->function.excluded, PS_TAKEN_OUT);
         overhead.functions++;
         left -= (double)most[i].events * event_ns;
     }
@@ -275,9 +273,8 @@ bool ps_overhead_after_fork(void)
     ps_overhead_out = 0;
     for (uint32_t i = 0; ps_overhead_functions && i < ps_function_table.rows; i++) {
         ps_row *row = ps_table_at(&ps_function_table, i);
-        if (!row->out_ns) continue;
-        row->out_ns = 0;
-        row->excluded = false;
+        if (row->function.excluded != PS_TAKEN_OUT) continue;
+        row->function.out_ns = row->function.excluded = 0;
         functions = true;
     }
     ps_overhead_begin();

@@ -22,8 +22,8 @@ ps_stack *ps_stack_new(void)
 static void deactivate(const ps_stack *stack, const ps_frame *frame)
 {
     if (!frame->outermost) return;
-    if (PS_LIKELY(frame->row->u.active == stack)) frame->row->u.active = NULL;
-    else frame->row->u.elsewhere--;
+    if (PS_LIKELY(frame->row->function.active == stack)) frame->row->function.active = NULL;
+    else frame->row->function.elsewhere--;
 }
 
 void ps_stack_free(ps_stack *stack)
@@ -57,13 +57,13 @@ static bool grow(ps_stack *stack)
  */
 static bool activate(const ps_stack *stack, ps_row *row)
 {
-    if (row->u.active == stack) return false;
-    if (PS_UNLIKELY(row->u.active || row->u.elsewhere)) {
+    if (row->function.active == stack) return false;
+    if (PS_UNLIKELY(row->function.active || row->function.elsewhere)) {
         for (uint32_t i = stack->depth; i-- > 0;)
             if (stack->frames[i].row == row) return false;
     }
-    if (row->u.active) row->u.elsewhere++;
-    else row->u.active = stack;
+    if (row->function.active) row->function.elsewhere++;
+    else row->function.active = stack;
     return true;
 }
 
@@ -87,7 +87,7 @@ static void abandon_top(ps_stack *stack)
  */
 static void drop_excluded(ps_stack *stack)
 {
-    while (stack->depth && PS_READ(stack->frames[stack->depth - 1].row->excluded)) {
+    while (stack->depth && PS_READ(stack->frames[stack->depth - 1].row->function.excluded)) {
         const ps_frame *frame = &stack->frames[--stack->depth];
         if (stack->depth) {
             stack->frames[stack->depth - 1].children += frame->children;
@@ -225,7 +225,7 @@ ps_frame *ps_stack_resume_frame(ps_stack *stack, ps_row *row, ps_address frame, 
 void ps_stack_bury(ps_address frame)
 {
     ps_suspended call;
-    if (ps_suspended_take(&ps_suspended_calls, frame, &call) && !PS_READ(call.row->excluded))
+    if (ps_suspended_take(&ps_suspended_calls, frame, &call) && !PS_READ(call.row->function.excluded))
         count_call(call.row, call.last - call.first, call.self, true, PS_OUTCOME_RETURNED);
 }
 

@@ -22,6 +22,11 @@
 enum { PS_OUTCOME_RETURNED, PS_OUTCOME_RAISED, PS_OUTCOME_SUSPENDED };
 enum { PS_STACK_DEPTH_MAX = 1 << 16, PS_STACK_SUSPECT_DEPTH = 1024 };
 
+/* What a VM compares to recognise the call at its exit. */
+typedef struct ps_called {
+    ps_address target, receiver, method;
+} ps_called;
+
 typedef struct ps_frame {
     ps_row *row;
     uint64_t start;    /* ticks */
@@ -47,9 +52,7 @@ typedef struct ps_frame {
          * Elsewhere, for the caller's use: the key by which the entry found the row, so that the
          * exit need not search.
          */
-        struct {
-            ps_address target, receiver, method;
-        } called;
+        ps_called called;
     };
 } ps_frame;
 

@@ -107,11 +107,11 @@ bool ps_exceptions_detail_due(ps_row *row)
 {
     if (!row->site) return false;
     uint32_t second = (uint32_t)(ps_monotonic_ns() / 1000000000u);
-    if (row->window != second) {
-        row->window = second;
-        row->details = 0;
+    if (row->exception.window != second) {
+        row->exception.window = second;
+        row->exception.details = 0;
     }
-    if (row->details++ < PS_DETAILS_PER_SECOND) return true;
+    if (row->exception.details++ < PS_DETAILS_PER_SECOND) return true;
     PS_ADD(ps_details_suppressed, 1);
     return false;
 }

@@ -6,7 +6,9 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "features/thread_clocks.h"
+#include "usdt/info.h"
 #include "usdt/probe.h"
+#include "usdt/probe_groups.h"
 
 uint64_t ps_samples_missed;
 uint64_t ps_samples_taken;
@@ -95,6 +97,13 @@ static void count_missed(uint64_t now, uint64_t cpu, bool waiting)
     sampling.unseen_ns %= PS_SAMPLE_NS;
 }
 
+void ps_samples_degrade(uint32_t probes, const char *reason)
+{
+    probes &= PS_SAMPLE_PROBES;
+    if (!reason) probes &= ps_info_probes_in(PS_STATE_DEGRADED);
+    ps_info_states(probes, reason ? PS_STATE_DEGRADED : PS_STATE_ON, reason);
+}
+
 bool ps_samples_tick(void)
 {
     uint64_t now = ps_monotonic_ns(), cpu = ps_process_cpu_ns();
@@ -178,6 +187,12 @@ static ps_row *row_in(ps_row *function, const ps_row *builtin)
     return row;
 }
 
+ps_row *ps_samples_row_of_collections(void)
+{
+    static const char name[] = "(garbage collection)";
+    return ps_table_row_at(&ps_sample_table, ps_site_intern(name, sizeof(name) - 1, "", 0, 0));
+}
+
 void ps_samples_add(const ps_sample_frame *frames, uint32_t count, uint32_t leaf, const ps_row *builtin,
                     uint64_t weight, uint64_t thread_id, ps_counted *request)
 {
@@ -189,13 +204,13 @@ void ps_samples_add(const ps_sample_frame *frames, uint32_t count, uint32_t leaf
     PS_ADD(counted[PS_SAMPLE_SELF_SAMPLES], 1);
     for (uint32_t i = 0; i < count; i++) {
         ps_row *row = frames[i].row;
-        if (row->u.seen == ps_samples_taken) continue;
-        row->u.seen = ps_samples_taken;
+        if (row->sample.seen == ps_samples_taken) continue;
+        row->sample.seen = ps_samples_taken;
         counted = ps_routes_row(&ps_sample_table, row, request)->count;
         PS_ADD(counted[PS_SAMPLE_TOTAL], weight);
         PS_ADD(counted[PS_SAMPLE_TOTAL_SAMPLES], 1);
     }
-    if (!PS_ENABLED(SAMPLE) && !PS_ENABLED(SAMPLE__FRAME)) return;
+    if (!ps_samples_want_lines()) return;
     uint64_t id = stack_hash(frames, count);
     if (PS_ENABLED(SAMPLE__FRAME)) keep_stack(id, frames, count);
     if (PS_ENABLED(SAMPLE)) {

@@ -11,6 +11,7 @@
 
 #include "table/routes.h"
 #include "table/table.h"
+#include "usdt/probe.h"
 
 enum { PS_SAMPLE_FRAMES_MAX = 256, PS_STACKS_MAX = 256 };
 /* The approximate time between two ticks. */
@@ -24,6 +25,21 @@ typedef struct ps_sample_frame {
     ps_row *row;   /* of ps_sample_table, with its site */
     uint32_t line; /* the line that runs or calls; 0 where unknown */
 } ps_sample_frame;
+
+/* True when a tracer listens to a probe that shows the lines of frames. */
+static inline bool ps_samples_want_lines(void)
+{
+    return PS_ENABLED(SAMPLE) || PS_ENABLED(SAMPLE__FRAME);
+}
+
+/* The row of a collection, which lies on top of the stack that it interrupted. VM lock. */
+ps_row *ps_samples_row_of_collections(void);
+
+/*
+ * Sets the states of these probes, as far as they are those of samples. reason: why stacks cannot
+ * be read at the tick. NULL: they can, so no probe is degraded any more.
+ */
+void ps_samples_degrade(uint32_t probes, const char *reason);
 
 /*
  * Called by the watcher at each tick. Returns true when the VM is to be asked for a sample. It is

@@ -93,7 +93,7 @@ static bool fire_function(ps_row *row, const struct subject *of)
 {
     const ps_site *site = of->site;
     uint64_t calls = take(row, PS_FUNCTION_CALLS), resumed = take(row, PS_FUNCTION_RESUMED);
-    uint64_t out_ns = PS_READ(row->out_ns);
+    uint64_t out_ns = PS_READ(row->function.out_ns);
     /*
      * A function that was taken out is fired each time, so that a tracer that came later learns of
      * it.
@@ -221,7 +221,7 @@ static void cut_table(ps_table *table, int maximum)
  */
 static struct subject subject_of_route(const ps_table *table, const ps_row *row, const ps_site *request)
 {
-    const ps_row *whole = (const ps_row *)row->key[0];
+    const ps_row *whole = row->route.whole;
     if (!whole) return (struct subject){&ps_site_overflow, &table->overflow, request};
     return (struct subject){PS_READ_ACQUIRE(whole->site), whole, request};
 }

@@ -164,6 +164,15 @@ static size_t utf8_length(const unsigned char *s, size_t size)
     return overlong || surrogate || point > 0x10ffff ? 0 : length;
 }
 
+size_t ps_name_append(char *name, size_t size, const char *text, size_t length)
+{
+    size_t room = PS_NAME_MAX - size;
+    if (length > room) length = room;
+    memcpy(name + size, text, length);
+    name[size + length] = '\0';
+    return size + length;
+}
+
 size_t ps_copy_utf8(char *to, size_t capacity, const char *from, size_t size)
 {
     size_t written = 0;

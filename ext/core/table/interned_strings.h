@@ -57,6 +57,11 @@ void ps_sites_clear(void);
  */
 size_t ps_copy_utf8(char *to, size_t capacity, const char *from, size_t size);
 /*
+ * Appends to a name, which has room for PS_NAME_MAX bytes and a NUL; cut to the room that is left.
+ * size: the name's length so far. Returns the new length.
+ */
+size_t ps_name_append(char *name, size_t size, const char *text, size_t length);
+/*
  * Writes the end of a valid path, at most PS_FILE_MAX bytes. A path that was cut begins with "...".
  * Returns the length.
  */

@@ -35,9 +35,6 @@ static struct ps_tally *spare;
 static const ps_site *routes[ROUTES_MAX * 2];
 static uint32_t route_count;
 
-/* Ends a list. So a row in a list always has a `next`, and other rows have none. */
-static ps_row last;
-
 static struct ps_tally *tally_of(ps_counted *request)
 {
     if (request->tally) return request->tally;
@@ -45,7 +42,7 @@ static struct ps_tally *tally_of(ps_counted *request)
     if (tally) spare = tally->next;
     else tally = ps_memory_take(sizeof(*tally));
     if (!tally) return NULL;
-    for (int i = 0; i < TABLES; i++) tally->of[i].first = &last;
+    for (int i = 0; i < TABLES; i++) tally->of[i].first = NULL;
     return request->tally = tally;
 }
 
@@ -109,9 +106,10 @@ static void keep(struct ps_tally *tally, int table, ps_row *row)
 {
     uint32_t cleared = tables[table]->cleared;
     if (ps_row_is_overflow(tables[table]->routes, row)) return;
-    if (tally->of[table].cleared != cleared) tally->of[table].first = &last;
+    if (tally->of[table].cleared != cleared) tally->of[table].first = NULL;
     tally->of[table].cleared = cleared;
-    row->u.next = tally->of[table].first;
+    row->route.listed = true;
+    row->route.next = tally->of[table].first;
     tally->of[table].first = row;
 }
 
@@ -126,8 +124,12 @@ static ps_row *row_of_route(int table, const ps_row *row, const ps_site *label, 
     ps_row *rest = rest_of(table, label); /* made first, so that it exists when memory is full */
     if (row && has_room(room, row, label, size))
         found = ps_table_try_row(routes, (uintptr_t)row, (uintptr_t)label, 0);
-    if (found) room->rows++;
-    else found = rest;
+    if (found) {
+        room->rows++;
+        found->route.whole = row;
+    } else {
+        found = rest;
+    }
     if (!found->site) PS_WRITE_RELEASE(found->site, label);
     return found;
 }
@@ -147,11 +149,14 @@ ps_row *ps_routes_find_row(ps_table *table, ps_row *row, ps_counted *request)
     struct ps_tally *tally = tally_of(request);
     if (!tally) return row;
     /* The row of the rest is made first, so that it exists when memory is full. */
-    if (tally->of[number].first == &last || tally->of[number].cleared != table->cleared)
+    if (!tally->of[number].first || tally->of[number].cleared != table->cleared)
         keep(tally, number, rest_of(number, tally));
     ps_row *found = ps_table_try_row(table->routes, (uintptr_t)row, (uintptr_t)tally, 0);
     if (!found) return rest_of(number, tally);
-    if (!found->u.next) keep(tally, number, found);
+    if (!found->route.listed) {
+        found->route.whole = row;
+        keep(tally, number, found);
+    }
     return found;
 }
 
@@ -161,7 +166,7 @@ static void give(int table, ps_row *row, const ps_site *label)
     /* Skips an empty row of the rest, which was made in advance. */
     if (memcmp(row->count, row->sent, sizeof(row->count)) == 0) return;
     uint64_t size = row->count[size_of[table]] - row->sent[size_of[table]];
-    ps_row *to = row_of_route(table, (const ps_row *)row->key[0], label, size);
+    ps_row *to = row_of_route(table, row->route.whole, label, size);
     for (int i = PS_ROW_COUNTERS - 1; i >= 0; i--) {
         uint64_t count = row->count[i] - row->sent[i];
         if (i == maximum[table]) {
@@ -201,12 +206,12 @@ void ps_routes_known(ps_counted *request, const char *method, const char *route)
     request->label = label_of(method, route);
     request->generation = ps_sites_generation;
     for (int i = 0; request->tally && i < TABLES; i++) {
-        ps_row *row =
-            request->tally->of[i].cleared == tables[i]->cleared ? request->tally->of[i].first : &last;
-        request->tally->of[i].first = &last;
-        while (row != &last) {
-            ps_row *next = row->u.next;
-            row->u.next = NULL;
+        bool is_valid = request->tally->of[i].cleared == tables[i]->cleared;
+        ps_row *row = is_valid ? request->tally->of[i].first : NULL;
+        request->tally->of[i].first = NULL;
+        while (row) {
+            ps_row *next = row->route.next;
+            row->route.listed = false;
             give(i, row, request->label);
             row = next;
         }

@@ -94,6 +94,13 @@ ps_row *ps_table_try_row(ps_table *table, uintptr_t key0, uintptr_t key1, uintpt
     return row;
 }
 
+ps_row *ps_table_row_at(ps_table *table, const ps_site *site)
+{
+    ps_row *row = ps_table_row(table, (uintptr_t)site, 0, 0);
+    if (!row->site) PS_WRITE_RELEASE(row->site, site);
+    return row;
+}
+
 void ps_table_clear(ps_table *table)
 {
     if (table->routes) ps_table_clear(table->routes);

@@ -62,27 +62,36 @@ typedef struct ps_row {
     uint64_t count[PS_ROW_COUNTERS]; /* since the table was cleared; times in ticks */
     uint64_t sent[PS_ROW_COUNTERS];  /* the part of count that the watcher has taken */
     uint64_t cut[PS_ROW_COUNTERS];   /* what the watcher has taken and not fired yet */
+    /* What a row needs beside its counters. It depends on the table. */
     union {
-        /* function: the stacks on which it is open */
         struct {
-            const struct ps_stack *active; /* one of these stacks, or NULL */
+            const struct ps_stack *active; /* one of the stacks on which it is open, or NULL */
             uint32_t elsewhere;            /* the number of other stacks */
-        };
-        /* sample: number of the last sample that counted it, so that recursion counts once */
-        uint64_t seen;
-        struct ps_row *next; /* the next row of the same request (routes.h) */
-    } u;
-    /* exception: what the VM's estimate of a backtrace's cost has learnt at this place; ticks and frames */
-    struct {
-        uint64_t cost, depth;
-    } learnt;
-    uint64_t out_ns;  /* function: when its hooks were taken out (overhead.h); 0: never */
-    uint64_t judged;  /* function: its number of events when a window began */
-    uint32_t window;  /* exception: the second in which `details` were fired */
-    uint32_t details; /* exception: details fired in that second */
-    bool excluded;    /* function: not to be traced */
-    bool builtin;     /* sample: a function of the VM, which gets no self time */
+            uint8_t excluded;              /* PS_NOT_COVERED or PS_TAKEN_OUT: it is not traced */
+            uint64_t out_ns;               /* when its hooks were taken out; 0: never */
+            uint64_t judged;               /* its number of events when a window began (overhead.h) */
+        } function;
+        struct {
+            uint64_t cost, depth; /* what the VM's estimate of costs has learnt; ticks and frames */
+            uint32_t window;      /* the second in which `details` were fired */
+            uint32_t details;     /* details fired in that second */
+        } exception;
+        struct {
+            uint64_t seen; /* number of the last sample that counted it, so that recursion counts once */
+            bool builtin;  /* a function of the VM, which gets no self time */
+            bool left_out; /* a function of ours, which is in no stack */
+        } sample;
+        /* In a table of routes (routes.h). */
+        struct {
+            const struct ps_row *whole; /* the row that it was split from; NULL: it is the rest of a route */
+            struct ps_row *next;        /* the next row of the same request */
+            bool listed;                /* it is in the list of a request */
+        } route;
+    };
 } ps_row;
+
+/* Values of `excluded`. */
+enum { PS_NOT_COVERED = 1, PS_TAKEN_OUT };
 
 typedef struct ps_table {
     ps_row *chunk[PS_ROW_CHUNKS];
@@ -108,6 +117,11 @@ extern ps_table ps_function_table, ps_exception_table, ps_object_table, ps_sampl
 ps_row *ps_table_row(ps_table *table, uintptr_t key0, uintptr_t key1, uintptr_t key2);
 /* The same, but returns NULL when memory is full, and does not count that. */
 ps_row *ps_table_try_row(ps_table *table, uintptr_t key0, uintptr_t key1, uintptr_t key2);
+/*
+ * Returns the row whose key is this site alone, which is also the row's site. Otherwise like
+ * ps_table_row().
+ */
+ps_row *ps_table_row_at(ps_table *table, const ps_site *site);
 /* Returns the row of this key, or NULL. */
 ps_row *ps_table_find(ps_table *table, uintptr_t key0, uintptr_t key1, uintptr_t key2);
 ps_row *ps_table_at(const ps_table *table, uint32_t number);

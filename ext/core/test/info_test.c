@@ -7,6 +7,7 @@
 #include "base/atomic.h"
 #include "base/memory.h"
 #include "usdt/info.h"
+#include "usdt/probe_groups.h"
 #include "check.h"
 #include "recorder.h"
 
@@ -87,6 +88,17 @@ static void keeps_states_with_their_reasons(void)
     ps_info_state(PS_PROBE_FUNCTION__ENTRY, PS_STATE_ON, NULL);
     CHECK_EQUAL(ps_info_state_of(PS_PROBE_FUNCTION__ENTRY), PS_STATE_ON);
     CHECK_STRING(probescope_info.probes[PS_PROBE_FUNCTION__ENTRY].reason, "");
+}
+
+static void sets_the_states_of_a_set_of_probes(void)
+{
+    ps_info_states(PS_OBJECT_PROBES, PS_STATE_DEGRADED, "counts blocks");
+    CHECK_EQUAL(ps_info_probes_in(PS_STATE_DEGRADED), PS_OBJECT_PROBES);
+    CHECK_STRING(probescope_info.probes[PS_PROBE_OBJECT__ALLOC].reason, "counts blocks");
+    CHECK_STRING(probescope_info.probes[PS_PROBE_OBJECT__STATS].reason, "counts blocks");
+    CHECK_STRING(probescope_info.probes[PS_PROBE_LINE].reason, "");
+    ps_info_states(PS_OBJECT_PROBES, PS_STATE_OFF, NULL);
+    CHECK_EQUAL(ps_info_probes_in(PS_STATE_DEGRADED), 0);
 }
 
 static void sets_and_clears_flags_one_by_one(void)
@@ -244,6 +256,7 @@ int main(void)
     RUN(names_every_probe_and_its_semaphore);
     RUN(shows_semaphores_and_memory_when_refreshed);
     RUN(keeps_states_with_their_reasons);
+    RUN(sets_the_states_of_a_set_of_probes);
     RUN(sets_and_clears_flags_one_by_one);
     RUN(cuts_texts_that_are_too_long);
     RUN(moves_the_sequence_by_two_with_each_write);

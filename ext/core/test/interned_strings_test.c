@@ -289,6 +289,21 @@ static void gives_everything_back_and_begins_again(void)
     CHECK(intern("f", "a.rb", 1) == intern("f", "a.rb", 1));
 }
 
+static void appends_to_a_name_as_far_as_there_is_room(void)
+{
+    char name[PS_NAME_MAX + 1], text[PS_NAME_MAX];
+    memset(text, 'x', sizeof(text));
+    size_t size = ps_name_append(name, 0, "Shop", 4);
+    size = ps_name_append(name, size, "#buyer", 4);
+    CHECK_EQUAL(size, 8);
+    CHECK_STRING(name, "Shop#buy");
+    size = ps_name_append(name, size, text, sizeof(text));
+    CHECK_EQUAL(size, PS_NAME_MAX);
+    CHECK_EQUAL(strlen(name), PS_NAME_MAX);
+    CHECK_EQUAL(ps_name_append(name, size, "y", 1), PS_NAME_MAX);
+    CHECK_EQUAL(strlen(name), PS_NAME_MAX);
+}
+
 int main(void)
 {
     RUN(is_overflow_without_any_memory);
@@ -301,6 +316,7 @@ int main(void)
     RUN(shortens_at_the_boundaries_of_characters);
     RUN(cuts_10_kb_names_at_the_end_and_paths_at_the_start);
     RUN(cuts_long_names_and_paths_between_characters);
+    RUN(appends_to_a_name_as_far_as_there_is_room);
     RUN(keeps_every_site_where_it_is_while_it_grows);
     RUN(gives_everything_back_and_begins_again);
     return check_report("interned_strings");

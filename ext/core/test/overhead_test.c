@@ -95,7 +95,7 @@ static void leaves_all_where_hooks_are_below_the_limit(void)
         call(0, 4000);
         CHECK_EQUAL(judge_calls(8 * MS, 8000), 0);
     }
-    CHECK(!rows[0]->excluded && rows[0]->out_ns == 0);
+    CHECK(!rows[0]->function.excluded && rows[0]->function.out_ns == 0);
 }
 
 static void takes_nothing_for_one_window_above_it(void)
@@ -105,7 +105,7 @@ static void takes_nothing_for_one_window_above_it(void)
         call(0, 100000);
         CHECK_EQUAL(judge_calls(i % 2 ? 100 * MS : MS, 200000), 0);
     }
-    CHECK(!rows[0]->excluded);
+    CHECK(!rows[0]->function.excluded);
 }
 
 /* As many as needed and no more, the most called first. */
@@ -117,11 +117,11 @@ static void takes_the_most_called_functions(void)
     CHECK_EQUAL(judge_calls(100 * MS, 200000), 0);
     for (int i = 0; i < 6; i++) call(i, calls[i]);
     CHECK_EQUAL(judge_calls(99600 * 1000u, 199200), 0);
-    CHECK(rows[1]->excluded && rows[1]->out_ns == 12345);
-    CHECK(rows[3]->excluded && rows[3]->out_ns == 12345);
+    CHECK(rows[1]->function.excluded && rows[1]->function.out_ns == 12345);
+    CHECK(rows[3]->function.excluded && rows[3]->function.out_ns == 12345);
     /* An event takes 0.5 us. The remaining 9,600 calls take 9.6 ms of 110 ms. */
-    CHECK(rows[4]->excluded);
-    CHECK(!rows[0]->excluded && !rows[2]->excluded && !rows[5]->excluded);
+    CHECK(rows[4]->function.excluded);
+    CHECK(!rows[0]->function.excluded && !rows[2]->function.excluded && !rows[5]->function.excluded);
     CHECK_EQUAL(ps_info_state_of(PS_PROBE_FUNCTION__STATS), PS_STATE_DEGRADED);
     CHECK_STRING(probescope_info.probes[PS_PROBE_FUNCTION__STATS].reason,
                  "3 functions are not counted any more: PROBESCOPE_MAX_OVERHEAD=5%");
@@ -137,7 +137,7 @@ static void takes_the_probe_where_functions_are_not_enough(void)
     CHECK_EQUAL(judge_calls(100 * MS, 200000), 0);
     call(0, 10);
     CHECK_EQUAL(judge_calls(100 * MS, 200000), PS_FUNCTION_PROBES);
-    CHECK(!rows[0]->excluded);
+    CHECK(!rows[0]->function.excluded);
 }
 
 /* Functions are taken out only where that is enough. */
@@ -156,7 +156,7 @@ static void takes_the_dearest_probe_where_the_others_alone_are_too_dear(void)
         uint32_t out = ps_overhead_judge(&window, wanted, 12345);
         CHECK_EQUAL(out, i ? PS_EXCEPTION_PROBES | PS_BACKTRACE_PROBES : 0);
     }
-    CHECK(!rows[0]->excluded);
+    CHECK(!rows[0]->function.excluded);
 }
 
 static void says_what_is_out_until_nobody_listens_to_it(void)
@@ -181,9 +181,9 @@ static void has_everything_again_in_a_forked_child(void)
     call(0, 100000);
     judge_calls(100 * MS, 200000);
     ps_overhead_take_out(PS_LINE_PROBES, 777);
-    CHECK(rows[0]->excluded);
+    CHECK(rows[0]->function.excluded);
     CHECK(ps_overhead_after_fork());
-    CHECK(!rows[0]->excluded && rows[0]->out_ns == 0);
+    CHECK(!rows[0]->function.excluded && rows[0]->function.out_ns == 0);
     CHECK_EQUAL(ps_overhead_out, 0);
 }
 
@@ -197,7 +197,7 @@ static void tells_of_a_function_that_is_out(void)
     recorder_lower_all();
     RAISE(FUNCTION__STATS);
     call(0, 7);
-    rows[0]->out_ns = 4321;
+    rows[0]->function.out_ns = 4321;
     for (int i = 0; i < 2; i++) {
         recorder_forget();
         ps_flush();
@@ -222,7 +222,7 @@ static void leaves_no_call_of_a_function_that_is_out_on_a_stack(void)
     ps_stack_enter(stack, rows[1], NULL)->start = 200;
     ps_stack_enter(stack, rows[2], NULL)->start = 210;
     CHECK(ps_stack_leave(stack, rows[2], 250, PS_OUTCOME_RETURNED, &left));
-    rows[1]->excluded = true;
+    rows[1]->function.excluded = PS_NOT_COVERED;
     PS_WRITE(ps_overhead_functions, true);
     ps_stack_enter(stack, rows[2], NULL)->start = 300;
     CHECK_EQUAL(ps_stack_depth(stack), 2);
@@ -232,7 +232,7 @@ static void leaves_no_call_of_a_function_that_is_out_on_a_stack(void)
     CHECK_EQUAL(left.self, 900 - 40 - 50);
     CHECK_EQUAL(rows[1]->count[PS_FUNCTION_CALLS], 0);
     CHECK_EQUAL(rows[1]->count[PS_FUNCTION_RAISED], 0);
-    CHECK(rows[1]->u.active == NULL);
+    CHECK(rows[1]->function.active == NULL);
     ps_stack_free(stack);
 }
 

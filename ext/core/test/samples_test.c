@@ -7,7 +7,9 @@
 #include "features/samples.h"
 #include "table/flush.h"
 #include "table/table.h"
+#include "usdt/info.h"
 #include "usdt/probe.h"
+#include "usdt/probe_groups.h"
 #include "recorder.h"
 
 static ps_row *function(const char *name)
@@ -185,7 +187,7 @@ static void counts_self_time_in_a_builtin_in_a_row_of_its_own(void)
 {
     begin_again();
     ps_row *main = function("main"), *crc32 = function("Zlib.crc32"), *generate = function("JSON.generate");
-    crc32->builtin = generate->builtin = true;
+    crc32->sample.builtin = generate->sample.builtin = true;
     ps_sample_frame in_crc32[] = {{crc32, 0}, {main, 20}}, in_json[] = {{generate, 0}, {main, 21}};
     ps_samples_add(in_crc32, 2, 1, crc32, 1000, 1, NULL);
     ps_samples_add(in_crc32, 2, 1, crc32, 100, 1, NULL);
@@ -340,6 +342,28 @@ static void forgets_stacks_whose_names_are_given_back(void)
     begin_again();
 }
 
+static void has_one_row_for_collections(void)
+{
+    begin_again();
+    ps_row *row = ps_samples_row_of_collections();
+    CHECK_STRING(row->site->name, "(garbage collection)");
+    CHECK_STRING(row->site->path, "");
+    CHECK(ps_samples_row_of_collections() == row);
+    CHECK_EQUAL(ps_sample_table.rows, 1);
+    begin_again();
+}
+
+static void degrades_the_probes_of_samples_alone(void)
+{
+    ps_samples_degrade(PS_BIT(SAMPLE) | PS_BIT(LINE), "filtered");
+    CHECK_EQUAL(ps_info_probes_in(PS_STATE_DEGRADED), PS_BIT(SAMPLE));
+    CHECK_STRING(probescope_info.probes[PS_PROBE_SAMPLE].reason, "filtered");
+    ps_samples_degrade(PS_SAMPLE_PROBES, NULL);
+    CHECK_EQUAL(ps_info_probes_in(PS_STATE_ON), PS_BIT(SAMPLE)); /* the others are still off */
+    CHECK_STRING(probescope_info.probes[PS_PROBE_SAMPLE].reason, "");
+    ps_info_off(PS_PROBE_SAMPLE);
+}
+
 static void leaves_the_parents_stacks_to_the_parent(void)
 {
     begin_again();
@@ -373,6 +397,8 @@ int main(void)
     RUN(keeps_no_stack_without_memory_or_listener);
     RUN(forgets_stacks_that_an_earlier_listener_left);
     RUN(forgets_stacks_whose_names_are_given_back);
+    RUN(has_one_row_for_collections);
+    RUN(degrades_the_probes_of_samples_alone);
     RUN(leaves_the_parents_stacks_to_the_parent);
     return check_report("samples");
 }

@@ -396,7 +396,7 @@ static void leaves_nothing_behind_when_dropped_with_open_calls(void)
         CHECK(enter(stack, f, 0)->outermost);
         CHECK(!enter(stack, f, 0)->outermost);
         ps_stack_free(stack);
-        CHECK(!f->u.active);
+        CHECK(!f->function.active);
     }
     CHECK_EQUAL(ps_memory_used(), with_rows);
     ps_stack_free(NULL);
@@ -532,7 +532,7 @@ static void run_random_program(uint64_t seed)
     for (int f = 0; f < FUNCTIONS; f++)
         for (int i = 0; i < PS_ROW_COUNTERS; i++) CHECK_EQUAL(rows[f]->count[i], expected[f][i]);
     for (int i = 0; i < STACKS; i++) ps_stack_free(stacks[i]);
-    for (int f = 0; f < FUNCTIONS; f++) CHECK(!rows[f]->u.active && !rows[f]->u.elsewhere);
+    for (int f = 0; f < FUNCTIONS; f++) CHECK(!rows[f]->function.active && !rows[f]->function.elsewhere);
     begin_again();
 }
 

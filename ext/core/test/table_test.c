@@ -27,6 +27,25 @@ static void tells_keys_apart_by_each_part(void)
     ps_table_clear(&table);
 }
 
+static void names_a_row_that_is_keyed_by_its_site(void)
+{
+    const ps_site *site = ps_site_intern("f", 1, "a.rb", 4, 1), *other = ps_site_intern("g", 1, "a.rb", 4, 1);
+    ps_row *row = ps_table_row_at(&table, site);
+    CHECK(row->site == site);
+    CHECK(ps_table_row_at(&table, site) == row);
+    CHECK(ps_table_row(&table, (uintptr_t)site, 0, 0) == row);
+    CHECK(ps_table_row_at(&table, other) != row);
+    ps_table_clear(&table);
+    ps_memory_set_limit(1);
+    row = ps_table_row_at(&table, site);
+    CHECK(ps_row_is_overflow(&table, row) && row->site == &ps_site_overflow);
+    CHECK_EQUAL(table.overflowed, 1);
+    ps_memory_set_limit(0);
+    ps_table_clear(&table);
+    table.overflowed = 0;
+    ps_sites_clear();
+}
+
 static void keeps_addresses_and_finds_every_row_while_it_grows(void)
 {
     enum { ROWS = 30000 };
@@ -120,6 +139,7 @@ int main(void)
 {
     RUN(makes_a_row_at_first_sight);
     RUN(tells_keys_apart_by_each_part);
+    RUN(names_a_row_that_is_keyed_by_its_site);
     RUN(keeps_addresses_and_finds_every_row_while_it_grows);
     RUN(gives_all_memory_back_and_begins_again);
     RUN(leads_what_does_not_fit_to_one_row);

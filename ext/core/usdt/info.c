@@ -80,6 +80,20 @@ void ps_info_state(enum ps_probe probe, enum ps_state state, const char *reason)
     end();
 }
 
+void ps_info_states(uint32_t probes, enum ps_state state, const char *reason)
+{
+    for (int i = 0; i < PS_PROBE_COUNT; i++)
+        if ((probes >> i) & 1) ps_info_state((enum ps_probe)i, state, reason);
+}
+
+uint32_t ps_info_probes_in(enum ps_state state)
+{
+    uint32_t probes = 0;
+    for (int i = 0; i < PS_PROBE_COUNT; i++)
+        probes |= (uint32_t)(ps_info_state_of((enum ps_probe)i) == state) << i;
+    return probes;
+}
+
 void ps_info_off(enum ps_probe probe)
 {
     begin();

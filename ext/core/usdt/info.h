@@ -21,6 +21,10 @@ void ps_info_flag(uint32_t flag, int on);
 void ps_info_note(const char *note);
 /* Sets the state of one probe. reason may be NULL. Any thread. */
 void ps_info_state(enum ps_probe probe, enum ps_state state, const char *reason);
+/* The same for each probe of a set (probe_groups.h). */
+void ps_info_states(uint32_t probes, enum ps_state state, const char *reason);
+/* The set of the probes that have this state. */
+uint32_t ps_info_probes_in(enum ps_state state);
 /*
  * Sets the state to off, because no tracer listens any more. The reason stays: it tells why the
  * probe was refused or degraded while a tracer listened.
