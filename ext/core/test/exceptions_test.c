@@ -249,14 +249,14 @@ static void allows_ten_details_a_second_for_each_row(void)
     uint32_t second;
     /* Once more if a second ended meanwhile. */
     do {
-        row->exception.window = other->window = 0;
+        row->exception.window = other->exception.window = 0;
         suppressed = ps_details_suppressed;
         due = of_other = 0;
         due += ps_exceptions_detail_due(row);
         second = row->exception.window;
         for (int i = 1; i < EVENTS; i++) due += ps_exceptions_detail_due(row);
         of_other = ps_exceptions_detail_due(other);
-    } while (row->exception.window != second || other->window != second);
+    } while (row->exception.window != second || other->exception.window != second);
     CHECK_EQUAL(due, PS_DETAILS_PER_SECOND);
     CHECK_EQUAL(of_other, 1);
     CHECK_EQUAL(ps_details_suppressed - suppressed, EVENTS - PS_DETAILS_PER_SECOND);
