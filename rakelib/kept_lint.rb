@@ -14,7 +14,7 @@ class KeptLint
                            "struct ps_walked_frame" => OF_THE_VM },
     "python/exceptions_hooks.c" => { "struct entries" => ON_STACK, "struct raised" => ON_STACK },
     "python/exceptions_hooks.h" => { "ps_raise" => ON_STACK, "ps_frame_walk" => ON_STACK },
-    "python/run_time_probes.c" => { "Probe" => MARKED, "Encoded" => ON_STACK },
+    "python/run_time_probes_binding.c" => { "Probe" => MARKED, "Encoded" => ON_STACK },
     "ruby/backtraces_hooks.c" => { "allocated_objects" => SYMBOL, "struct removal" => ON_STACK,
                                    "struct stack" => ON_STACK },
     "ruby/collections_hooks.c" => { "major_by" => SYMBOL, "live_slots" => SYMBOL },
@@ -38,7 +38,7 @@ class KeptLint
                         "frames" => "flags, which only have the size of an object" },
     "ruby/probescope.c" => { "root" => "the object whose mark function is the walk" },
     "ruby/ractors.c" => { "struct event_hook" => OF_THE_VM, "struct ractor" => OF_THE_VM },
-    "ruby/run_time_probes.c" => { "Probe" => MARKED },
+    "ruby/run_time_probes_binding.c" => { "Probe" => MARKED },
     "ruby/scripts.c" => { "struct told" => OF_THE_VM },
     "ruby/ticks.h" => { "ps_tick" => "ticks.c visits those in its ring; others are on the C stack" },
     "ruby/trace_context.c" => { "struct search" => ON_STACK }
