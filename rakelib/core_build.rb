@@ -7,8 +7,9 @@ require "yaml"
 # Compiles ext/core and ext/libstapsdt, without a language, into tmp/core/NAME, for their C tests.
 class CoreBuild
   WARNINGS = %w[-std=c11 -D_GNU_SOURCE -DPS_CHECKS -O2 -g -Wall -Wextra -Wno-unused-parameter -Werror].freeze
-  # Linked into every test, where it stands in for the tracer.
+  # Linked into every test, where they stand in for the tracer and for a VM.
   RECORDER = "ext/core/test/recorder.c"
+  VM = "ext/core/test/test_vm.c"
   # Seconds. A program that hangs has failed.
   SECONDS = 120
   # Programs that run in parallel: they mostly wait.
@@ -114,9 +115,9 @@ class CoreBuild
     program
   end
 
-  # The objects of the core and the recorder, which are compiled once for all programs.
+  # The objects of the core, the recorder and the VM, which are compiled once for all programs.
   def objects
-    @objects ||= [*sources, RECORDER].map do |source|
+    @objects ||= [*sources, RECORDER, VM].map do |source|
       File.join(@directory, "#{File.basename(source, ".c")}.o").tap do |object|
         compile("-c", "-o", object, source)
       end

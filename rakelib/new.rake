@@ -237,7 +237,7 @@ module New
     def feature
       New.insert_line("ext/core/usdt/probe_groups.h", /^\n(?=#endif)/,
                       "#define #{probes} PS_BIT(#{constant})")
-      places = {"ruby" => ["Ruby", "probescope.c", %r{^/\*\n \* trace_context\.c}],
+      places = {"ruby" => ["Ruby", "probescope.c", %r{^/\* trace_context\.c}],
                 "python" => ["Python", "module.c", %r{^/\* current_stack\.c}]}
       places.each do |folder, (language, table, before)|
         New.create("ext/#{folder}/#{group}_hooks.c", hook(language))

@@ -14,6 +14,7 @@
 
 #include <frameobject.h>
 
+#include <endian.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
@@ -397,6 +398,24 @@ static inline bool ps_frame_is_suspended(PyFrameObject *frame, PyCodeObject *cod
 #define PS_HAVE_REF_TRACER           (PY_VERSION_HEX >= 0x030D0000)
 /* The interpreter reports when a thread goes from one context of contextvars to another. */
 #define PS_HAVE_CONTEXT_WATCHERS (PY_VERSION_HEX >= 0x030E0000)
+
+/* The last 16 bytes of an int, the highest byte first. False without memory. */
+static inline bool ps_int_bytes(uint8_t to[static 16], PyObject *number)
+{
+#if PY_VERSION_HEX >= 0x030D0000
+    return PyLong_AsNativeBytes(number, to, 16, Py_ASNATIVEBYTES_BIG_ENDIAN) >= 0;
+#else
+    PyObject *bits = PyLong_FromLong(64);
+    PyObject *high = bits ? PyNumber_Rshift(number, bits) : NULL;
+    Py_XDECREF(bits);
+    if (!high) return false;
+    uint64_t halves[] = {htobe64(PyLong_AsUnsignedLongLongMask(high)),
+                         htobe64(PyLong_AsUnsignedLongLongMask(number))};
+    Py_DECREF(high);
+    memcpy(to, halves, sizeof(halves));
+    return true;
+#endif
+}
 
 /*
  * The frames that run, from the innermost out, without a frame object for each: the head of a

@@ -8,25 +8,17 @@
 
 #include "context/process_context.h"
 #include "context/thread_context.h"
-#include "context/traceparent.h"
-
-static void publish(void)
-{
-    char traceparent[PS_TRACEPARENT_BUFFER];
-    ps_trace_context_of_span(traceparent, 0);
-    ps_thread_context_set(traceparent);
-}
 
 PyObject *ps_publish_thread_context(PyObject *module, PyObject *unused)
 {
-    publish();
+    ps_thread_context_publish();
     Py_RETURN_NONE;
 }
 
 #if PS_HAVE_CONTEXT_WATCHERS
 static int switched(PyContextEvent event, PyObject *context)
 {
-    publish();
+    ps_thread_context_publish();
     return 0;
 }
 #endif

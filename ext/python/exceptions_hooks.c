@@ -227,10 +227,11 @@ void ps_exceptions_message(char *to, PyObject *exception)
 void ps_raise_detail(ps_row *row, PyObject *exception, PyTracebackObject *first, uint32_t depth)
 {
     if (!ps_exceptions_detail_due(row)) return;
-    char message[PS_MESSAGE_BUFFER], traceparent[PS_TRACEPARENT_BUFFER];
+    ps_span span;
+    char message[PS_MESSAGE_BUFFER];
     ps_exceptions_message(message, exception);
-    ps_exceptions_span(traceparent, exception, first, depth);
-    ps_exceptions_fire_detail(row, depth, ps_raise_cost(depth), message, traceparent);
+    ps_exceptions_span(&span, exception, first, depth);
+    ps_exceptions_fire_detail(row, depth, ps_raise_cost(depth), message, &span);
 }
 
 /* ---- Strings ---- */

@@ -7,6 +7,7 @@
 
 #include "features/backtraces.h"
 #include "features/exceptions.h"
+#include "features/requests.h"
 #include "hooks.h"
 
 /*
@@ -75,11 +76,8 @@ void ps_exceptions_forget(void);
  * The states say whether it is so.
  */
 void ps_exceptions_trace(uint32_t wanted);
-/*
- * Writes the trace context of the span in which an exception was raised, as far as it is known:
- * PS_TRACEPARENT_BUFFER bytes.
- */
-void ps_exceptions_span(char *to, PyObject *exception, PyTracebackObject *first, uint32_t depth);
+/* The span in which an exception was raised, as far as it is known. */
+void ps_exceptions_span(ps_span *span, PyObject *exception, PyTracebackObject *first, uint32_t depth);
 /*
  * Before 3.12, exceptions_spans.c: called when an exception is made, when it is gone, and when the
  * hooks are put in.

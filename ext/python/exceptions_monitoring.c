@@ -383,9 +383,9 @@ static void entered_handler(PyCodeObject *code, long offset, PyObject *exception
 }
 
 /* At the first handler the span of the raise is still the current one. */
-void ps_exceptions_span(char *to, PyObject *exception, PyTracebackObject *first, uint32_t depth)
+void ps_exceptions_span(ps_span *span, PyObject *exception, PyTracebackObject *first, uint32_t depth)
 {
-    ps_trace_context(to, PS_BIT(EXCEPTION__DETAIL));
+    ps_span_current(span, PS_BIT(EXCEPTION__DETAIL));
 }
 
 /*

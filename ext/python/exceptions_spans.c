@@ -24,7 +24,7 @@ static struct note {
     ps_address exception;
     ps_address makers[MAKERS]; /* the code that made it, and the caller of that */
     uint64_t thread_id;
-    char traceparent[PS_TRACEPARENT_BUFFER];
+    ps_span span;
 } notes[NOTES];
 
 /*
@@ -69,16 +69,16 @@ void ps_exceptions_note_span(PyObject *exception)
         if (!i && !is_allowed(Py_TYPE(exception), code, ps_walked_instruction(frame))) return;
     }
     if (busy || !ps_address_known(makers[0])) return;
-    char traceparent[PS_TRACEPARENT_BUFFER];
+    ps_span span;
     busy = true;
-    ps_trace_context(traceparent, PS_BIT(EXCEPTION__DETAIL));
+    ps_span_current(&span, PS_BIT(EXCEPTION__DETAIL));
     busy = false;
-    if (!traceparent[0]) return;
+    if (!span.known) return;
     struct note *note = note_of(exception);
     note->exception = PS_ADDRESS(exception);
     note->thread_id = ps_thread_id();
     memcpy(note->makers, makers, sizeof(makers));
-    memcpy(note->traceparent, traceparent, sizeof(traceparent));
+    note->span = span;
 }
 
 void ps_exceptions_forget_spans(void)
@@ -98,14 +98,13 @@ static bool was_made_in(const struct note *note, PyTracebackObject *first, uint3
     return found;
 }
 
-void ps_exceptions_span(char *to, PyObject *exception, PyTracebackObject *first, uint32_t depth)
+void ps_exceptions_span(ps_span *span, PyObject *exception, PyTracebackObject *first, uint32_t depth)
 {
     const struct note *note = note_of(exception);
-    to[0] = '\0';
+    *span = (ps_span){.known = false};
     if (!ps_address_equal(note->exception, PS_ADDRESS(exception)) || note->thread_id != ps_thread_id())
         return;
-    if (ps_frame_is_running(first->tb_frame) && was_made_in(note, first, depth))
-        memcpy(to, note->traceparent, sizeof(note->traceparent));
+    if (ps_frame_is_running(first->tb_frame) && was_made_in(note, first, depth)) *span = note->span;
 }
 
 #endif

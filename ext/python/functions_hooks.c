@@ -109,13 +109,6 @@ const ps_site *ps_functions_site(PyCodeObject *code)
     return function && function->covered ? function->site : NULL;
 }
 
-static void fire_slow(const ps_row *row, ps_stack *stack, const ps_call *call, int outcome)
-{
-    char traceparent[PS_TRACEPARENT_BUFFER];
-    ps_trace_context(traceparent, PS_SLOW_PROBES);
-    ps_slow_fire(row, stack, call, outcome, traceparent, ps_requests_id());
-}
-
 bool ps_functions_on(void)
 {
     return functions.on;
@@ -172,7 +165,7 @@ bool ps_functions_leave(PyCodeObject *code, ps_address frame, int outcome, uint6
         return is_covered(code);
     }
     if (PS_ENABLED(FUNCTION__RETURN) && row->site) ps_functions_fire_return(row, stack, &call, outcome);
-    if (outcome != PS_OUTCOME_SUSPENDED && ps_slow_reached(&call)) fire_slow(row, stack, &call, outcome);
+    if (outcome != PS_OUTCOME_SUSPENDED && ps_slow_reached(&call)) ps_slow_fire(row, stack, &call, outcome);
     return true;
 }
 

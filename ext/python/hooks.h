@@ -17,7 +17,6 @@
 #include "agent/switching.h"
 #include "base/thread_id.h"
 #include "calls/shadow_stack.h"
-#include "context/traceparent.h"
 #include "table/interned_strings.h"
 #include "table/kept.h"
 #include "table/known.h"
@@ -230,26 +229,8 @@ void ps_tracebacks_upkeep(void);
 /* Forgets all that was remembered, also which files are the application's own. */
 void ps_tracebacks_forget(void);
 
-/*
- * trace_context.c: the W3C trace context of the application's current OpenTelemetry span, for the
- * probes that carry it.
- *
- * Writes the span's context, or an empty string when there is no span. When the context cannot be
- * read, the probes become "degraded".
- */
-void ps_trace_context_of_span(char *to, uint32_t probes);
-/* The same, but without a span the context of the current request. */
-void ps_trace_context(char *to, uint32_t probes);
-/* Does the application send spans of its own? */
-bool ps_trace_context_is_kept(void);
-
-/*
- * requests_binding.c: request__start, request__done. ps_requests_current() returns a new reference
- * to the current request, or NULL. ps_requests_of() returns the C struct of a request.
- */
+/* requests_binding.c: request__start, request__done */
 int ps_requests_init(PyObject *module);
-PyObject *ps_requests_current(void);
-struct ps_request *ps_requests_of(PyObject *request);
 /*
  * For ps_routes_row(): the counters of the current request; NULL also while nobody listens to
  * stats__by_request. The first is for another thread, which must stand still meanwhile.
@@ -280,8 +261,6 @@ static inline ps_counted *ps_requests_counted_numbered(uint64_t number)
     return NULL;
 }
 #endif
-/* The span_id of the current request, or 0. */
-uint64_t ps_requests_id(void);
 PyObject *ps_requests_are_wanted(PyObject *module, PyObject *unused);
 PyObject *ps_tell_of_requests(PyObject *module, PyObject *unused);
 PyObject *ps_enter_request(PyObject *module, PyObject *request);

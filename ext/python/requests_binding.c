@@ -6,6 +6,7 @@
 #include "hooks.h"
 
 #include "base/copy.h"
+#include "context/vm.h"
 #include "features/requests.h"
 #include "copied_contextvar.h"
 
@@ -87,10 +88,7 @@ static PyObject *request_new(PyTypeObject *type, PyObject *given, PyObject *name
     if (!PyArg_ParseTuple(given, "OOO|O", &method, &path, &header, &scheme)) return NULL;
     Request *request = PyObject_New(Request, type);
     if (!request) return NULL;
-    char span[PS_TRACEPARENT_BUFFER];
-    ps_trace_context(span, PS_REQUEST_PROBES);
-    ps_request_start(&request->request, text_of(method), text_of(path), text_of(scheme), text_of(header),
-                     !ps_trace_context_is_kept(), span);
+    ps_request_start(&request->request, text_of(method), text_of(path), text_of(scheme), text_of(header));
     note_start(request);
     return (PyObject *)request;
 }
@@ -100,11 +98,9 @@ static PyObject *request_done(PyObject *self, PyObject *arguments)
     unsigned long long status;
     PyObject *template;
     if (!PyArg_ParseTuple(arguments, "KO", &status, &template)) return NULL;
-    char span[PS_TRACEPARENT_BUFFER];
-    ps_trace_context_of_span(span, PS_REQUEST_PROBES);
     ps_turn turn;
     ps_turn_begin(&turn);
-    ps_request_done(&((Request *)self)->request, text_of(template), status, span);
+    ps_request_done(&((Request *)self)->request, text_of(template), status);
     ps_turn_end(&turn);
     Py_RETURN_NONE;
 }
@@ -115,12 +111,9 @@ static PyObject *request_start_job(PyObject *type, PyObject *given)
     if (!PyArg_ParseTuple(given, "OOOO", &name, &header, &system, &queue)) return NULL;
     Request *request = PyObject_New(Request, (PyTypeObject *)type);
     if (!request) return NULL;
-    char span[PS_TRACEPARENT_BUFFER];
     ps_turn turn;
-    ps_trace_context(span, PS_REQUEST_PROBES);
     ps_turn_begin(&turn);
-    ps_request_start_job(&request->request, text_of(name), text_of(header), !ps_trace_context_is_kept(), span,
-                         text_of(system), text_of(queue));
+    ps_request_start_job(&request->request, text_of(name), text_of(header), text_of(system), text_of(queue));
     ps_turn_end(&turn);
     note_start(request);
     return (PyObject *)request;
@@ -178,27 +171,27 @@ PyObject *ps_enter_request(PyObject *module, PyObject *request)
     return outer;
 }
 
-PyObject *ps_requests_current(void)
+/* The context keeps the request alive. */
+static ps_request *now(void)
 {
     PyObject *request = NULL;
     if (!current || PyContextVar_Get(current, NULL, &request) < 0 || !request) return NULL;
-    if (Py_TYPE(request) == &request_type) return request;
     Py_DECREF(request);
-    return NULL;
+    return Py_TYPE(request) == &request_type ? &((Request *)request)->request : NULL;
 }
 
-ps_request *ps_requests_of(PyObject *request)
+ps_request *ps_vm_request(void)
 {
-    return &((Request *)request)->request;
+    ps_error error = ps_error_save();
+    ps_request *request = now();
+    ps_error_restore(error);
+    return request;
 }
 
-/* The context keeps the request alive. */
 ps_counted *ps_requests_counted_now(void)
 {
-    PyObject *request = ps_requests_current();
-    if (!request) return NULL;
-    Py_DECREF(request);
-    return &ps_requests_of(request)->counted;
+    ps_request *request = now();
+    return request ? &request->counted : NULL;
 }
 
 ps_counted *ps_requests_counted_of(PyThreadState *thread)
@@ -208,7 +201,7 @@ ps_counted *ps_requests_counted_of(PyThreadState *thread)
     PyObject *request = PyObject_GetItem(thread->context, current);
     if (!request) return NULL;
     Py_DECREF(request);
-    return Py_TYPE(request) == &request_type ? &ps_requests_of(request)->counted : NULL;
+    return Py_TYPE(request) == &request_type ? &((Request *)request)->request.counted : NULL;
 }
 
 #if PS_HAVE_GIL
@@ -240,16 +233,6 @@ ps_counted *ps_requests_counted_numbered(uint64_t number)
     return &ended;
 }
 #endif
-
-uint64_t ps_requests_id(void)
-{
-    ps_error error = ps_error_save();
-    PyObject *request = ps_requests_current();
-    uint64_t id = request ? ps_requests_of(request)->span_id : 0;
-    Py_XDECREF(request);
-    ps_error_restore(error);
-    return id;
-}
 
 int ps_requests_init(PyObject *module)
 {

@@ -12,18 +12,14 @@
  *   -> Span (the SDK's too): ._context, a SpanContext: a tuple of trace id, span id, is remote,
  *      flags, state, is valid
  *
- * It has been so from 1.0 to 1.45 at least. Any other layout gives an empty string and makes the
- * probe "degraded" until the detach. Without a span, or without OpenTelemetry, the string is empty
- * and the probe is not degraded. Nothing is kept: a fresh look takes less than a microsecond, and
- * the events that carry a span are rare.
+ * It has been so from 1.0 to 1.45 at least. Any other layout makes the probe "degraded" until the
+ * detach. Nothing is kept: a fresh look takes less than a microsecond, and the events that carry a
+ * span are rare.
  */
 #include "hooks.h"
 
-#include <string.h>
+#include "context/vm.h"
 
-#include "features/requests.h"
-
-enum reading { NO_SPAN, A_SPAN, UNKNOWN };
 /* The fields of a SpanContext. */
 enum { TRACE_ID, SPAN_ID, IS_REMOTE, FLAGS, STATE, IS_VALID, FIELDS };
 
@@ -54,40 +50,25 @@ static PyObject *of_object(PyObject *object, const char *name)
     return found;
 }
 
-/* Writes hexadecimal digits. */
-static char *hex(char *to, unsigned long long number, int digits)
+static enum ps_span_found read_span_context(ps_span *to, PyObject *context)
 {
-    for (int i = digits - 1; i >= 0; i--) *to++ = "0123456789abcdef"[number >> (4 * i) & 15];
-    return to;
-}
-
-static enum reading read_span_context(char *to, PyObject *context)
-{
-    if (!context || !PyTuple_Check(context) || PyTuple_GET_SIZE(context) != FIELDS) return UNKNOWN;
+    if (!context || !PyTuple_Check(context) || PyTuple_GET_SIZE(context) != FIELDS) return PS_SPAN_UNKNOWN;
     PyObject *trace_id = PyTuple_GET_ITEM(context, TRACE_ID), *span_id = PyTuple_GET_ITEM(context, SPAN_ID);
     PyObject *flags = PyTuple_GET_ITEM(context, FLAGS), *valid = PyTuple_GET_ITEM(context, IS_VALID);
     if (!PyLong_CheckExact(trace_id) || !PyLong_CheckExact(span_id) || !PyLong_Check(flags) ||
         !PyBool_Check(valid))
-        return UNKNOWN;
-    if (valid == Py_False) return NO_SPAN; /* INVALID_SPAN */
-    PyObject *bits = PyLong_FromLong(64);
-    PyObject *high = bits ? PyNumber_Rshift(trace_id, bits) : NULL;
-    Py_XDECREF(bits);
-    if (!high) return UNKNOWN;
-    memcpy(to, "00-", 3);
-    char *end = hex(to + 3, PyLong_AsUnsignedLongLongMask(high), 16);
-    Py_DECREF(high);
-    end = hex(end, PyLong_AsUnsignedLongLongMask(trace_id), 16);
-    *end++ = '-';
-    end = hex(end, PyLong_AsUnsignedLongLongMask(span_id), 16);
-    *end++ = '-';
-    *hex(end, PyLong_AsUnsignedLongLongMask(flags), 2) = '\0';
-    return A_SPAN;
+        return PS_SPAN_UNKNOWN;
+    if (valid == Py_False) return PS_NO_SPAN; /* INVALID_SPAN */
+    if (!ps_int_bytes(to->trace_id, trace_id)) return PS_SPAN_UNKNOWN;
+    ps_span_set_number(to->span_id, PyLong_AsUnsignedLongLongMask(span_id));
+    to->flags = (uint8_t)PyLong_AsUnsignedLongLongMask(flags);
+    to->known = true;
+    return PS_A_SPAN;
 }
 
-static enum reading read_context(char *to, PyObject *context, const PyObject *span_key)
+static enum ps_span_found read_context(ps_span *to, PyObject *context, const PyObject *span_key)
 {
-    if (!context || !PyDict_Check(context)) return UNKNOWN;
+    if (!context || !PyDict_Check(context)) return PS_SPAN_UNKNOWN;
     /* No look-up: it could compare keys of the application's, which may run its code. */
     PyObject *key, *value, *span = NULL;
     ps_section section;
@@ -96,71 +77,59 @@ static enum reading read_context(char *to, PyObject *context, const PyObject *sp
         if (key == span_key) span = value;
     Py_XINCREF(span);
     ps_section_end(&section);
-    if (!span) return NO_SPAN;
+    if (!span) return PS_NO_SPAN;
     PyObject *span_context = of_object(span, "_context");
-    enum reading found = read_span_context(to, span_context);
+    enum ps_span_found found = read_span_context(to, span_context);
     Py_XDECREF(span_context);
     Py_DECREF(span);
     return found;
 }
 
-static enum reading read_runtime(char *to, PyObject *runtime, const PyObject *span_key)
+static enum ps_span_found read_runtime(ps_span *to, PyObject *runtime, const PyObject *span_key)
 {
-    if (!span_key || !runtime) return UNKNOWN;
-    if (runtime == Py_None) return NO_SPAN; /* up to 1.21: not used yet */
+    if (!span_key || !runtime) return PS_SPAN_UNKNOWN;
+    if (runtime == Py_None) return PS_NO_SPAN; /* up to 1.21: not used yet */
     PyObject *variable = of_object(runtime, "_current_context"), *context = NULL;
     bool read =
         variable && PyContextVar_CheckExact(variable) && PyContextVar_Get(variable, NULL, &context) == 0;
-    enum reading found = !read ? UNKNOWN : context ? read_context(to, context, span_key) : NO_SPAN;
+    enum ps_span_found found = !read     ? PS_SPAN_UNKNOWN
+                               : context ? read_context(to, context, span_key)
+                                         : PS_NO_SPAN;
     Py_XDECREF(variable);
     Py_XDECREF(context);
     return found;
 }
 
-static enum reading read_current(char *to)
+static enum ps_span_found read_current(ps_span *to)
 {
     /* The module defines this last, so all that is needed exists. */
     PyObject *last = of_module("opentelemetry.trace", "get_tracer_provider");
-    if (!last) return NO_SPAN;
+    if (!last) return PS_NO_SPAN;
     PyObject *span_key = of_module("opentelemetry.trace.propagation", "_SPAN_KEY");
     PyObject *runtime = of_module("opentelemetry.context", "_RUNTIME_CONTEXT");
-    enum reading found = read_runtime(to, runtime, span_key);
+    enum ps_span_found found = read_runtime(to, runtime, span_key);
     Py_DECREF(last);
     Py_XDECREF(span_key);
     Py_XDECREF(runtime);
     return found;
 }
 
-void ps_trace_context_of_span(char *to, uint32_t probes)
+enum ps_span_found ps_vm_span(ps_span *span)
 {
     ps_error error = ps_error_save();
-    to[0] = '\0';
-    enum reading found = read_current(to);
+    *span = (ps_span){.known = false};
+    enum ps_span_found found = read_current(span);
     ps_error_restore(error);
-    if (found == UNKNOWN) ps_traceparent_is_unknown(probes);
+    return found;
 }
 
-void ps_trace_context(char *to, uint32_t probes)
+bool ps_vm_sends_spans(void)
 {
     ps_error error = ps_error_save();
-    PyObject *request = ps_requests_current();
-    to[0] = '\0';
-    /*
-     * Without an SDK the current span is only what somebody took from a header: nobody will send
-     * it.
-     */
-    if (!request || !ps_requests_of(request)->own || ps_trace_context_is_kept())
-        ps_trace_context_of_span(to, probes);
-    if (request && !to[0]) memcpy(to, ps_requests_of(request)->traceparent, PS_TRACEPARENT_BUFFER);
-    Py_XDECREF(request);
-    ps_error_restore(error);
-}
-
-bool ps_trace_context_is_kept(void)
-{
     /* The provider is None until an SDK is configured. */
     PyObject *provider = of_module("opentelemetry.trace", "_TRACER_PROVIDER");
-    bool kept = provider && provider != Py_None;
+    bool sends = provider && provider != Py_None;
     Py_XDECREF(provider);
-    return kept;
+    ps_error_restore(error);
+    return sends;
 }

@@ -8,23 +8,15 @@
 
 #include "context/process_context.h"
 #include "context/thread_context.h"
-#include "context/traceparent.h"
-
-static void publish(void)
-{
-    char traceparent[PS_TRACEPARENT_BUFFER];
-    ps_trace_context_of_span(traceparent, 0);
-    ps_thread_context_set(traceparent);
-}
 
 static void fiber_switched(rb_event_flag_t event, VALUE data, VALUE self, ID id, VALUE class)
 {
-    publish();
+    ps_thread_context_publish();
 }
 
 static VALUE native_publish_thread_context(VALUE self)
 {
-    publish();
+    ps_thread_context_publish();
     return Qnil;
 }
 

@@ -38,6 +38,7 @@
 #include "base/random.h"
 #include "features/backtraces.h"
 #include "features/exceptions.h"
+#include "features/requests.h"
 #include "table/flush.h"
 #include "table/table.h"
 #include "usdt/info.h"
@@ -582,11 +583,12 @@ static void fire_detail(ps_row *row, VALUE exception, uint32_t depth, uint64_t c
      * may call inspect.
      */
     VALUE stored = rb_attr_get(exception, id_mesg);
-    char message[PS_MESSAGE_BUFFER] = "", traceparent[PS_TRACEPARENT_BUFFER];
+    char message[PS_MESSAGE_BUFFER] = "";
     if (RB_TYPE_P(stored, T_STRING))
         ps_copy_utf8(message, sizeof(message), RSTRING_PTR(stored), (size_t)RSTRING_LEN(stored));
-    ps_trace_context(traceparent, PS_BIT(EXCEPTION__DETAIL));
-    ps_exceptions_fire_detail(row, depth, cost, message, traceparent);
+    ps_span span;
+    ps_span_current(&span, PS_BIT(EXCEPTION__DETAIL));
+    ps_exceptions_fire_detail(row, depth, cost, message, &span);
 }
 
 static void remember(VALUE exception, VALUE backtrace, struct place raised_in, ps_row *row, uint64_t at,

@@ -432,13 +432,6 @@ static void on_fiber_switch(VALUE tracepoint, void *unused)
     if (stack) ps_stack_resume(stack, now);
 }
 
-static PS_APART void fire_slow(const ps_row *row, ps_stack *stack, const ps_call *call, int outcome)
-{
-    char traceparent[PS_TRACEPARENT_BUFFER];
-    ps_trace_context(traceparent, PS_SLOW_PROBES);
-    ps_slow_fire(row, stack, call, outcome, traceparent, ps_requests_id());
-}
-
 /*
  * `retry` in a method whose body begins with `begin` jumps to the method's first instruction, and
  * Ruby fires :call again. That is possible only after an exception since the entry, and looks like
@@ -518,7 +511,7 @@ static void on_call_or_return(struct target *target, rb_trace_arg_t *arg, bool i
         int outcome = is_raising(stack, target, row, arg) ? PS_OUTCOME_RAISED : PS_OUTCOME_RETURNED;
         if (!ps_stack_leave(stack, row, now, outcome, &call)) return;
         if (PS_ENABLED(FUNCTION__RETURN)) ps_functions_fire_return(row, stack, &call, outcome);
-        if (ps_slow_reached(&call)) fire_slow(row, stack, &call, outcome);
+        if (ps_slow_reached(&call)) ps_slow_fire(row, stack, &call, outcome);
     }
 }
 

@@ -20,7 +20,6 @@
 #include "agent/switching.h"
 #include "base/thread_id.h"
 #include "calls/shadow_stack.h"
-#include "context/traceparent.h"
 #include "table/interned_strings.h"
 #include "table/kept.h"
 #include "table/known.h"
@@ -154,27 +153,11 @@ bool ps_gvl_switch(uint32_t wanted);
 /* NULL, or the reason why this Ruby does not report waits. */
 const char *ps_gvl_reason(void);
 
-/*
- * trace_context.c: the W3C trace context of the application's current OpenTelemetry span, for the
- * probes that carry it.
- */
+/* trace_context.c: the application's current OpenTelemetry span (context/vm.h) */
 void ps_trace_context_init(void);
-/*
- * Writes the span's context, or an empty string when there is no span. When the context cannot be
- * read, the probes become "degraded".
- */
-void ps_trace_context_of_span(char *to, uint32_t probes);
-/* The same, but without a span the context of the current request. */
-void ps_trace_context(char *to, uint32_t probes);
-/* Does the application send spans of its own? */
-bool ps_trace_context_is_kept(void);
 
-/*
- * requests_binding.c: request__start, request__done. ps_requests_current() returns the current
- * request of this fiber, or NULL.
- */
+/* requests_binding.c: request__start, request__done, and the current request (context/vm.h) */
 void ps_requests_init(VALUE native);
-struct ps_request *ps_requests_current(void);
 ps_counted *ps_requests_counted_now(void);
 /* The same for ps_routes_row(). NULL also while nobody listens to stats__by_request. */
 static inline ps_counted *ps_requests_counted(void)
@@ -185,8 +168,6 @@ static inline ps_counted *ps_requests_counted(void)
 VALUE ps_requests_of(VALUE thread);
 /* The counters of `request`. NULL: it is no request, or nobody listens to stats__by_request. */
 ps_counted *ps_requests_counted_in(VALUE request);
-/* The span_id of the current request, or 0. */
-uint64_t ps_requests_id(void);
 
 /*
  * context_publishing.c: publishes trace contexts and the process's resource for profilers outside.

@@ -8,6 +8,7 @@
 #include <ruby/ruby.h>
 
 #include "hooks.h"
+#include "context/vm.h"
 #include "features/requests.h"
 #include "ticks.h"
 
@@ -56,11 +57,8 @@ static VALUE requests_told(VALUE self)
 static VALUE request_start(VALUE self, VALUE method, VALUE path, VALUE header, VALUE scheme)
 {
     ps_request *request;
-    char current[PS_TRACEPARENT_BUFFER];
     VALUE made = TypedData_Make_Struct(request_class, ps_request, &request_type, request);
-    ps_trace_context(current, PS_REQUEST_PROBES);
-    ps_request_start(request, text_of(method), text_of(path), text_of(scheme), text_of(header),
-                     !ps_trace_context_is_kept(), current);
+    ps_request_start(request, text_of(method), text_of(path), text_of(scheme), text_of(header));
     return made;
 }
 
@@ -68,21 +66,16 @@ static VALUE request_start(VALUE self, VALUE method, VALUE path, VALUE header, V
 static VALUE request_start_job(VALUE self, VALUE name, VALUE header, VALUE system, VALUE queue)
 {
     ps_request *request;
-    char current[PS_TRACEPARENT_BUFFER];
     VALUE made = TypedData_Make_Struct(request_class, ps_request, &request_type, request);
-    ps_trace_context(current, PS_REQUEST_PROBES);
-    ps_request_start_job(request, text_of(name), text_of(header), !ps_trace_context_is_kept(), current,
-                         text_of(system), text_of(queue));
+    ps_request_start_job(request, text_of(name), text_of(header), text_of(system), text_of(queue));
     return made;
 }
 
 /* done(status, template): fires request__done, once. template: that of the route, or nil. */
 static VALUE request_done(VALUE self, VALUE status, VALUE template)
 {
-    char current[PS_TRACEPARENT_BUFFER];
-    ps_trace_context_of_span(current, PS_REQUEST_PROBES);
     ps_request_done(RTYPEDDATA_DATA(self), text_of(template),
-                    FIXNUM_P(status) && FIX2LONG(status) > 0 ? (uint64_t)FIX2LONG(status) : 0, current);
+                    FIXNUM_P(status) && FIX2LONG(status) > 0 ? (uint64_t)FIX2LONG(status) : 0);
     RB_GC_GUARD(template);
     return Qnil;
 }
@@ -110,7 +103,7 @@ VALUE ps_requests_of(VALUE thread)
     return rb_thread_local_aref(thread, key_of_request);
 }
 
-ps_request *ps_requests_current(void)
+ps_request *ps_vm_request(void)
 {
     VALUE request = ps_requests_of(rb_thread_current());
     return is_request(request) ? RTYPEDDATA_DATA(request) : NULL;
@@ -118,7 +111,7 @@ ps_request *ps_requests_current(void)
 
 ps_counted *ps_requests_counted_now(void)
 {
-    ps_request *request = ps_requests_current();
+    ps_request *request = ps_vm_request();
     return request ? &request->counted : NULL;
 }
 
@@ -126,12 +119,6 @@ ps_counted *ps_requests_counted_in(VALUE request)
 {
     if (!PS_ENABLED(STATS__BY_REQUEST) || !is_request(request)) return NULL;
     return &((ps_request *)RTYPEDDATA_DATA(request))->counted;
-}
-
-uint64_t ps_requests_id(void)
-{
-    const ps_request *request = ps_requests_current();
-    return request ? request->span_id : 0;
 }
 
 void ps_requests_init(VALUE native)

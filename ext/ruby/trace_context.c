@@ -12,19 +12,14 @@
  *     -> Span (the SDK's too): @context, a SpanContext:
  *        @trace_id, 16 bytes; @span_id, 8 bytes; @trace_flags: @flags
  *
- * Any other layout gives an empty string and makes the probe "degraded" until the detach. Without a
- * span, or without OpenTelemetry, the string is empty and the probe is not degraded.
+ * Any other layout makes the probe "degraded" until the detach.
  */
 #include <ruby/ruby.h>
 
 #include <string.h>
 
+#include "context/vm.h"
 #include "hooks.h"
-#include "features/requests.h"
-
-enum { TRACE_ID = 16, SPAN_ID = 8 };
-
-enum reading { NO_SPAN, A_SPAN, UNKNOWN };
 
 /* Where the context is; filled in once the gem is loaded. */
 static struct {
@@ -72,20 +67,20 @@ static VALUE constant(VALUE module, ID name)
     return rb_const_get_at(module, name);
 }
 
-/* Looks for the gem. NO_SPAN: not loaded, or not completely; A_SPAN: the layout is known. */
-static enum reading find_layout(void)
+/* Looks for the gem. PS_NO_SPAN: not loaded, or not completely; PS_A_SPAN: the layout is known. */
+static enum ps_span_found find_layout(void)
 {
     VALUE otel = constant(rb_cObject, id_OpenTelemetry);
     /* The gem's last file defines this method. */
     if (!RB_TYPE_P(otel, T_MODULE) || !rb_method_boundp(CLASS_OF(otel), id_tracer_provider, 0))
-        return NO_SPAN;
+        return PS_NO_SPAN;
     VALUE stack_key = constant(constant(otel, id_Context), id_STACK_KEY);
     VALUE span_key = constant(constant(otel, id_Trace), id_CURRENT_SPAN_KEY);
     layout.in_fiber = rb_method_boundp(fiber_class, id_opentelemetry_context, 0);
-    if (NIL_P(span_key) || !(layout.in_fiber || RB_SYMBOL_P(stack_key))) return UNKNOWN;
+    if (NIL_P(span_key) || !(layout.in_fiber || RB_SYMBOL_P(stack_key))) return PS_SPAN_UNKNOWN;
     if (!layout.in_fiber) layout.in_thread = rb_sym2id(stack_key);
     PS_KEEP(layout.span_key, span_key);
-    return A_SPAN;
+    return PS_A_SPAN;
 }
 
 struct search {
@@ -100,20 +95,9 @@ static int find_key(VALUE key, VALUE value, VALUE pointer)
     return ST_STOP;
 }
 
-/* Writes hexadecimal digits. */
-static char *hex(char *to, const unsigned char *bytes, int count)
+static bool is_id(VALUE string, size_t size)
 {
-    static const char digits[] = "0123456789abcdef";
-    for (int i = 0; i < count; i++) {
-        *to++ = digits[bytes[i] >> 4];
-        *to++ = digits[bytes[i] & 15];
-    }
-    return to;
-}
-
-static bool is_id(VALUE string, long size)
-{
-    return RB_TYPE_P(string, T_STRING) && RSTRING_LEN(string) == size;
+    return RB_TYPE_P(string, T_STRING) && (size_t)RSTRING_LEN(string) == size;
 }
 
 static bool is_zero(VALUE string)
@@ -129,61 +113,43 @@ static VALUE of_object(VALUE object, ID name)
     return RB_TYPE_P(object, T_OBJECT) ? rb_attr_get(object, name) : Qundef;
 }
 
-static enum reading read_span(char *to, VALUE span)
+static enum ps_span_found read_span(ps_span *to, VALUE span)
 {
     VALUE context = of_object(span, id_context);
     VALUE trace_id = of_object(context, id_trace_id), span_id = of_object(context, id_span_id);
     VALUE number = of_object(of_object(context, id_trace_flags), id_flags);
-    if (!is_id(trace_id, TRACE_ID) || !is_id(span_id, SPAN_ID) || !RB_FIXNUM_P(number)) return UNKNOWN;
-    if (is_zero(trace_id) || is_zero(span_id)) return NO_SPAN; /* Span::INVALID */
-    unsigned char flags = (unsigned char)FIX2LONG(number);
-    memcpy(to, "00-", 3);
-    char *end = hex(to + 3, (const unsigned char *)RSTRING_PTR(trace_id), TRACE_ID);
-    *end++ = '-';
-    end = hex(end, (const unsigned char *)RSTRING_PTR(span_id), SPAN_ID);
-    *end++ = '-';
-    *hex(end, &flags, 1) = '\0';
-    return A_SPAN;
+    if (!is_id(trace_id, sizeof(to->trace_id)) || !is_id(span_id, sizeof(to->span_id)) ||
+        !RB_FIXNUM_P(number))
+        return PS_SPAN_UNKNOWN;
+    if (is_zero(trace_id) || is_zero(span_id)) return PS_NO_SPAN; /* Span::INVALID */
+    memcpy(to->trace_id, RSTRING_PTR(trace_id), sizeof(to->trace_id));
+    memcpy(to->span_id, RSTRING_PTR(span_id), sizeof(to->span_id));
+    to->flags = (uint8_t)FIX2LONG(number);
+    to->known = true;
+    return PS_A_SPAN;
 }
 
-static enum reading read_current(char *to)
+enum ps_span_found ps_vm_span(ps_span *span)
 {
+    *span = (ps_span){.known = false};
     if (NIL_P(layout.span_key)) {
-        enum reading found = find_layout();
-        if (found != A_SPAN) return found;
+        enum ps_span_found found = find_layout();
+        if (found != PS_A_SPAN) return found;
     }
     VALUE stack = layout.in_fiber ? rb_attr_get(rb_fiber_current(), id_at_opentelemetry_context)
                                   : rb_thread_local_aref(rb_thread_current(), layout.in_thread);
-    if (NIL_P(stack)) return NO_SPAN;
-    if (!RB_TYPE_P(stack, T_ARRAY)) return UNKNOWN;
-    if (!RARRAY_LEN(stack)) return NO_SPAN;
+    if (NIL_P(stack)) return PS_NO_SPAN;
+    if (!RB_TYPE_P(stack, T_ARRAY)) return PS_SPAN_UNKNOWN;
+    if (!RARRAY_LEN(stack)) return PS_NO_SPAN;
     VALUE entries = of_object(RARRAY_AREF(stack, RARRAY_LEN(stack) - 1), id_entries);
-    if (!RB_TYPE_P(entries, T_HASH)) return UNKNOWN;
+    if (!RB_TYPE_P(entries, T_HASH)) return PS_SPAN_UNKNOWN;
     /* No hash look-up: it would call `hash` of the keys, which may be the application's. */
     struct search search = {layout.span_key, Qnil};
     rb_hash_foreach(entries, find_key, (VALUE)&search);
-    return NIL_P(search.value) ? NO_SPAN : read_span(to, search.value);
+    return NIL_P(search.value) ? PS_NO_SPAN : read_span(span, search.value);
 }
 
-void ps_trace_context_of_span(char *to, uint32_t probes)
-{
-    to[0] = '\0';
-    if (read_current(to) == UNKNOWN) ps_traceparent_is_unknown(probes);
-}
-
-void ps_trace_context(char *to, uint32_t probes)
-{
-    const ps_request *request = ps_requests_current();
-    to[0] = '\0';
-    /*
-     * Without an SDK the current span is only what somebody took from a header: nobody will send
-     * it.
-     */
-    if (!request || !request->own || ps_trace_context_is_kept()) ps_trace_context_of_span(to, probes);
-    if (request && !to[0]) memcpy(to, request->traceparent, PS_TRACEPARENT_BUFFER);
-}
-
-bool ps_trace_context_is_kept(void)
+bool ps_vm_sends_spans(void)
 {
     VALUE otel = constant(rb_cObject, id_OpenTelemetry);
     if (!RB_TYPE_P(otel, T_MODULE)) return false;

@@ -5,7 +5,7 @@
 #ifndef PS_THREAD_CONTEXT_H
 #define PS_THREAD_CONTEXT_H
 
-/* Sets the current span of the calling thread, as a W3C traceparent. "" is none. */
-void ps_thread_context_set(const char *traceparent);
+/* Publishes the application's current span as that of the calling thread. */
+void ps_thread_context_publish(void);
 
 #endif

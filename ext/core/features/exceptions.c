@@ -117,15 +117,16 @@ bool ps_exceptions_detail_due(ps_row *row)
 }
 
 void ps_exceptions_fire_detail(const ps_row *row, uint32_t depth, uint64_t cost, const char *message,
-                               const char *traceparent)
+                               const ps_span *span)
 {
+    char traceparent[PS_TRACEPARENT_BUFFER];
     const ps_site *site = row->site, *app = place(row, PS_EXCEPTION_APP_AT);
     struct ps_more_exception__detail more = {
         .path = site->path,
         .function = place(row, PS_EXCEPTION_RAISED_IN)->name,
         .thread_id = ps_thread_id(),
         .message = message,
-        .traceparent = traceparent,
+        .traceparent = ps_span_text(traceparent, span),
         .app_file = app->file,
         .app_line = app->line,
     };

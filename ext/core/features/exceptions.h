@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "context/span.h"
 #include "table/routes.h"
 #include "table/table.h"
 
@@ -56,6 +57,6 @@ enum { PS_DETAILS_PER_SECOND = 10, PS_MESSAGE_BUFFER = 256 };
  */
 bool ps_exceptions_detail_due(ps_row *row);
 void ps_exceptions_fire_detail(const ps_row *row, uint32_t depth, uint64_t cost, const char *message,
-                               const char *traceparent);
+                               const ps_span *span);
 
 #endif

@@ -6,8 +6,10 @@
 
 #include "base/clock.h"
 #include "base/thread_id.h"
+#include "context/vm.h"
 #include "table/interned_strings.h"
 #include "usdt/info.h"
+#include "usdt/probe_groups.h"
 
 /*
  * Copies text, with '?' for control characters. The client chooses these bytes, and they end up in
@@ -36,32 +38,77 @@ static void random_bytes(void *to, size_t size)
         ((unsigned char *)to)[i] = (unsigned char)((salt *= 0x9e3779b97f4a7c15u) >> 56);
 }
 
-static void begin_trace(ps_request *request, ps_text header, bool own, const char *current)
+uint64_t ps_request_id(void)
 {
-    ps_trace trace;
-    bool came = (header.bytes && ps_traceparent_read(&trace, header.bytes, header.size)) ||
-                (own && ps_traceparent_read(&trace, current, strlen(current)));
-    request->parent_id = came ? trace.span_id : 0;
+    const ps_request *request = ps_vm_request();
+    return request ? request->span_id : 0;
+}
+
+static void degrade(uint32_t probes)
+{
+    static const char reason[] =
+        "OpenTelemetry is loaded, but keeps its context in a way that is not known: traceparent is empty";
+    for (int i = 0; i < PS_PROBE_COUNT; i++)
+        if ((probes >> i) & 1 && ps_info_state_of((enum ps_probe)i) == PS_STATE_ON)
+            ps_info_state((enum ps_probe)i, PS_STATE_DEGRADED, reason);
+}
+
+void ps_span_of_application(ps_span *span, uint32_t probes)
+{
+    if (ps_vm_span(span) == PS_SPAN_UNKNOWN) degrade(probes);
+}
+
+void ps_span_current(ps_span *span, uint32_t probes)
+{
+    const ps_request *request = ps_vm_request();
+    bool own = request && request->own;
+    /* A copy: while the application's span is read, a collection may run finalizers. */
+    ps_span otherwise = request ? request->span : (ps_span){.known = false};
+    *span = (ps_span){.known = false};
+    /*
+     * Without an SDK the current span is only what somebody took from a header: nobody will send
+     * it.
+     */
+    if (!own || ps_vm_sends_spans()) ps_span_of_application(span, probes);
+    if (!span->known) *span = otherwise;
+}
+
+/* Sets *current to the current span, or that of the request around this one. */
+static void begin_trace(ps_request *request, ps_text header, ps_span *current)
+{
+    /* The header first: the VM may collect garbage while its span is read. */
+    bool came = ps_span_of_header(&request->span, header.bytes, header.bytes ? header.size : 0);
+    ps_span_current(current, PS_REQUEST_PROBES);
+    request->own = !ps_vm_sends_spans();
+    if (!came && request->own) {
+        request->span = *current;
+        request->span.flags &= PS_SPAN_FLAGS;
+    }
+    request->parent_id = ps_span_number(request->span.span_id);
     uint64_t fresh[3];
     random_bytes(fresh, sizeof(fresh));
     request->span_id = fresh[2] ? fresh[2] : 1; /* 0 is no id */
-    request->own = own;
-    request->traceparent[0] = '\0';
-    if (own) {
-        if (!came) trace = (ps_trace){.trace_id = {fresh[0], fresh[1] ? fresh[1] : 1}, .flags = 1};
-        trace.span_id = request->span_id;
+    if (!request->own) return;
+    if (!request->span.known) {
+        request->span = (ps_span){.flags = 1, .known = true};
+        ps_span_set_number(request->span.trace_id, fresh[0]);
+        ps_span_set_number(request->span.trace_id + 8, fresh[1] ? fresh[1] : 1);
     }
-    if (own || came) ps_traceparent_write(request->traceparent, &trace);
+    ps_span_set_number(request->span.span_id, request->span_id);
+}
+
+static const ps_span *span_of(const ps_request *request, const ps_span *current)
+{
+    return current->known && !request->own ? current : &request->span;
 }
 
 /* The two probes differ in name only. */
-#define MORE(probe, request, current, full)                                                                  \
+#define MORE(probe, request, span_text, full)                                                                \
     {                                                                                                        \
-        .thread_id = ps_thread_id(),                                                                         \
-        .traceparent = *(current) && !(request)->own ? (current) : (request)->traceparent,                   \
-        .span_id = (request)->span_id, .parent_id = (request)->parent_id, .template = (full),                \
-        .path = (request)->path, .own = (request)->own, .system = (request)->system,                         \
-        .queue = (request)->queue, .url_scheme = (request)->scheme,                                          \
+        .thread_id = ps_thread_id(), .traceparent = (span_text), .span_id = (request)->span_id,              \
+        .parent_id = (request)->parent_id, .template = (full), .path = (request)->path,                      \
+        .own = (request)->own, .system = (request)->system, .queue = (request)->queue,                       \
+        .url_scheme = (request)->scheme,                                                                     \
     }
 
 void ps_requests_told(void)
@@ -69,44 +116,43 @@ void ps_requests_told(void)
     if (!(PS_READ(probescope_info.flags) & PS_INFO_REQUESTS)) ps_info_flag(PS_INFO_REQUESTS, 1);
 }
 
-static void start(ps_request *request, ps_text method, ps_text path, ps_text header, bool own,
-                  const char *current)
+static void start(ps_request *request, ps_text method, ps_text path, ps_text header)
 {
+    ps_span current;
     copy(request->method, sizeof(request->method), method);
     request->counted = (ps_counted){0};
     size_t size = copy(request->path, sizeof(request->path), path);
-    begin_trace(request, header, own, current);
+    begin_trace(request, header, &current);
     request->done = false;
     request->pid = getpid();
     ps_requests_told();
     request->start = ps_monotonic_ns();
     if (!PS_ENABLED(REQUEST__START)) return;
-    char route[PS_FILE_MAX + 1];
+    char route[PS_FILE_MAX + 1], traceparent[PS_TRACEPARENT_BUFFER];
     ps_shorten(route, request->path, size);
-    struct ps_more_request__start more = MORE(request__start, request, current, "");
+    ps_span_text(traceparent, span_of(request, &current));
+    struct ps_more_request__start more = MORE(request__start, request, traceparent, "");
     ps_fire_request__start(route, request->method, &more);
 }
 
 static const char job[] = "JOB", no_job[] = "JOB?";
 
-void ps_request_start(ps_request *request, ps_text method, ps_text path, ps_text scheme, ps_text header,
-                      bool own, const char *current)
+void ps_request_start(ps_request *request, ps_text method, ps_text path, ps_text scheme, ps_text header)
 {
     request->system[0] = request->queue[0] = '\0';
     copy(request->scheme, sizeof(request->scheme), scheme);
     /* A client may send JOB as its method. Such a request must not count as a job. */
     if (method.bytes && method.size == sizeof(job) - 1 && memcmp(method.bytes, job, method.size) == 0)
         method = (ps_text){no_job, sizeof(no_job) - 1};
-    start(request, method, path, header, own, current);
+    start(request, method, path, header);
 }
 
-void ps_request_start_job(ps_request *request, ps_text name, ps_text header, bool own, const char *current,
-                          ps_text system, ps_text queue)
+void ps_request_start_job(ps_request *request, ps_text name, ps_text header, ps_text system, ps_text queue)
 {
     copy(request->system, sizeof(request->system), system);
     copy(request->queue, sizeof(request->queue), queue);
     request->scheme[0] = '\0';
-    start(request, (ps_text){job, sizeof(job) - 1}, name, header, own, current);
+    start(request, (ps_text){job, sizeof(job) - 1}, name, header);
     ps_routes_known(&request->counted, request->method, request->path);
 }
 
@@ -153,7 +199,7 @@ static void write_route(char *to, const ps_request *request, const char *templat
     else without_ids(to, request->path);
 }
 
-void ps_request_done(ps_request *request, ps_text template, uint64_t status, const char *current)
+void ps_request_done(ps_request *request, ps_text template, uint64_t status)
 {
     if (request->done) return;
     request->done = true;
@@ -165,7 +211,11 @@ void ps_request_done(ps_request *request, ps_text template, uint64_t status, con
     ps_routes_end(&request->counted);
     if (!PS_ENABLED(REQUEST__DONE) || request->pid != getpid()) return;
     ps_shorten(route, long_route, strlen(long_route));
-    struct ps_more_request__done more = MORE(request__done, request, current, full);
+    ps_span current;
+    char traceparent[PS_TRACEPARENT_BUFFER];
+    ps_span_of_application(&current, PS_REQUEST_PROBES);
+    ps_span_text(traceparent, span_of(request, &current));
+    struct ps_more_request__done more = MORE(request__done, request, traceparent, full);
     ps_fire_request__done(route, request->method, status, elapsed, &more);
 }
 

@@ -15,7 +15,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "context/traceparent.h"
+#include "context/span.h"
 #include "table/routes.h"
 #include "usdt/probe.h"
 
@@ -29,7 +29,7 @@ typedef struct ps_text {
 
 typedef struct ps_request {
     char method[PS_METHOD_MAX + 1], path[PS_ROUTE_MAX + 1];
-    char traceparent[PS_TRACEPARENT_BUFFER]; /* its own, or the one that came in, or "" */
+    ps_span span; /* its own, or the one that came in, or none */
     uint64_t span_id, parent_id;
     uint64_t start;                                          /* ns */
     bool own;                                                /* the span was made here */
@@ -53,24 +53,31 @@ static inline bool ps_requests_wanted(void)
 /* Sets a flag in probescope_info: from now on requests or jobs are reported, if any come. */
 void ps_requests_told(void);
 /*
- * header: the traceparent that came in. own: the application has no OpenTelemetry. current: the
- * traceparent of the application's current span, or of the request that encloses this one. Without
- * a header this request becomes a child of the enclosing one. "" is none.
+ * header: the traceparent that came in. Where the application sends no spans of its own, a request
+ * without a header becomes a child of the current span, or of the request that encloses it.
  */
-void ps_request_start(ps_request *request, ps_text method, ps_text path, ps_text scheme, ps_text header,
-                      bool own, const char *current);
+void ps_request_start(ps_request *request, ps_text method, ps_text path, ps_text scheme, ps_text header);
 /*
  * The same for a job. Its name is the path. system: what runs the job. queue: the queue that it
  * came from, or NULL.
  */
-void ps_request_start_job(ps_request *request, ps_text name, ps_text header, bool own, const char *current,
-                          ps_text system, ps_text queue);
+void ps_request_start_job(ps_request *request, ps_text name, ps_text header, ps_text system, ps_text queue);
 /*
  * Ends the request. A second call does nothing. In a child that was forked since the start nothing
  * fires. template: the route's template, or NULL.
  */
-void ps_request_done(ps_request *request, ps_text template, uint64_t status, const char *current);
+void ps_request_done(ps_request *request, ps_text template, uint64_t status);
 /* Called before the request is freed, whether it is done or not. */
 void ps_request_forget(ps_request *request);
+
+/* The span_id of the current request, or 0. */
+uint64_t ps_request_id(void);
+/*
+ * Reads the application's current span. If it cannot be read, those of `probes` that are on become
+ * degraded until the detach.
+ */
+void ps_span_of_application(ps_span *span, uint32_t probes);
+/* The same, but without a span it is that of the current request. For probes that carry a span. */
+void ps_span_current(ps_span *span, uint32_t probes);
 
 #endif

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/thread_id.h"
+#include "features/requests.h"
 #include "usdt/probe.h"
 #include "usdt/probe_groups.h"
 
@@ -68,14 +69,17 @@ static uint64_t span_id(uint64_t *number)
         ps_fire_##probe(site->name, site->file, site->line, elapsed, self, &more);                           \
     }
 
-void ps_slow_fire(const ps_row *row, ps_stack *stack, const ps_call *call, int outcome,
-                  const char *traceparent, uint64_t request_id)
+void ps_slow_fire(const ps_row *row, ps_stack *stack, const ps_call *call, int outcome)
 {
+    ps_span span;
+    char traceparent[PS_TRACEPARENT_BUFFER];
+    ps_span_current(&span, PS_SLOW_PROBES);
+    ps_span_text(traceparent, &span);
     const ps_site *site = ps_row_is_overflow(&ps_function_table, row) ? &ps_site_overflow : row->site;
     uint64_t number = call->number, elapsed = ps_ticks_to_ns(call->elapsed);
     uint64_t waited = call->waited < call->self ? call->waited : call->self;
     uint64_t self = ps_ticks_to_ns(call->self - waited);
-    uint64_t id = span_id(&number), thread_id = ps_thread_id();
+    uint64_t id = span_id(&number), thread_id = ps_thread_id(), request_id = ps_request_id();
     uint64_t parent_id = call->depth ? span_id(&stack->frames[call->depth - 1].number) : 0;
     FIRE(FUNCTION__SLOW1MS, function__slow1ms, 1)
     FIRE(FUNCTION__SLOW10MS, function__slow10ms, 10)

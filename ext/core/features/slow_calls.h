@@ -30,11 +30,7 @@ static inline bool ps_slow_reached(const ps_call *call)
     return PS_UNLIKELY(call->elapsed >= ps_slow_threshold);
 }
 
-/*
- * Fires for a call that has just left this stack. traceparent and request_id are "" and 0 when
- * there is none.
- */
-void ps_slow_fire(const ps_row *row, ps_stack *stack, const ps_call *call, int outcome,
-                  const char *traceparent, uint64_t request_id);
+/* Fires for a call that has just left this stack. */
+void ps_slow_fire(const ps_row *row, ps_stack *stack, const ps_call *call, int outcome);
 
 #endif

@@ -221,7 +221,10 @@ static void fires_a_rescue(void)
 
 static void fires_a_detail(void)
 {
-    ps_exceptions_fire_detail(row_of("KeyError"), 12, 345, "no such key", "00-aa-bb-01");
+    static const char header[] = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    ps_span span, none = {.known = false};
+    CHECK(ps_span_of_header(&span, header, strlen(header)));
+    ps_exceptions_fire_detail(row_of("KeyError"), 12, 345, "no such key", &span);
     struct recorded event = recorder_last(PS_PROBE_EXCEPTION__DETAIL, "KeyError");
     CHECK_STRING(event.text[1], "/app/p.rb");
     CHECK_EQUAL(event.arg[2], 7);
@@ -230,14 +233,16 @@ static void fires_a_detail(void)
     CHECK_STRING(event.more.detail.path, "/app/p.rb");
     CHECK_STRING(event.more.detail.function, "Parser#parse");
     CHECK_STRING(event.more.detail.message, "no such key");
-    CHECK_STRING(event.traceparent, "00-aa-bb-01");
+    CHECK_STRING(event.traceparent, header);
     CHECK_STRING(event.more.detail.app_file, "/app/run.rb");
     CHECK_EQUAL(event.more.detail.app_line, 40);
     CHECK_EQUAL(event.more.detail.thread_id, ps_thread_id());
-    ps_exceptions_fire_detail(ps_exceptions_row(site("E", "/app/p.rb", 9), NULL, NULL, NULL), 1, 1, "", "");
+    ps_exceptions_fire_detail(ps_exceptions_row(site("E", "/app/p.rb", 9), NULL, NULL, NULL), 1, 1, "",
+                              &none);
     event = recorder_last(PS_PROBE_EXCEPTION__DETAIL, "E");
     CHECK_STRING(event.more.detail.app_file, "");
     CHECK_EQUAL(event.more.detail.app_line, 0);
+    CHECK_STRING(event.traceparent, "");
     begin_again();
 }
 

@@ -3,8 +3,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "usdt/info.h"
+#include "usdt/probe_groups.h"
 #include "check.h"
 #include "recorder.h"
+#include "test_vm.h"
 
 #define PARENT "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -13,9 +16,26 @@ static ps_text text(const char *bytes)
     return (ps_text){bytes, bytes ? strlen(bytes) : 0};
 }
 
+/* own: the application has no OpenTelemetry. current: its span, or "". */
 static void start(ps_request *request, const char *path, const char *header, bool own, const char *current)
 {
-    ps_request_start(request, text("GET"), text(path), text("https"), text(header), own, current);
+    test_vm.sends_spans = !own;
+    test_vm_set_span(*current ? current : NULL);
+    ps_request_start(request, text("GET"), text(path), text("https"), text(header));
+}
+
+static void done(ps_request *request, ps_text template, uint64_t status)
+{
+    test_vm_set_span(NULL);
+    ps_request_done(request, template, status);
+}
+
+/* The text lasts until the next but one. */
+static const char *traceparent(const ps_request *request)
+{
+    static char texts[2][PS_TRACEPARENT_BUFFER];
+    static int last;
+    return ps_span_text(texts[last ^= 1], &request->span);
 }
 
 static void raise_both(void)
@@ -24,44 +44,6 @@ static void raise_both(void)
     recorder_forget();
     RAISE(REQUEST__START);
     RAISE(REQUEST__DONE);
-}
-
-static void takes_a_traceparent_as_the_standard_has_it_and_no_other(void)
-{
-    static const struct {
-        const char *text;
-        uint64_t flags; /* or REFUSED */
-    } cases[] = {
-#define REFUSED 0x100
-        {PARENT, 1},
-        {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00", 0},
-        {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-ff", 3},
-        {"00-00000000000000000000000000000001-0000000000000001-02", 2},
-        {"cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", 1},
-        {"cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-what the future brings", 1},
-        {"cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01.what the future brings", REFUSED},
-        {"ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", REFUSED},
-        {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-", REFUSED},
-        {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-0", REFUSED},
-        {"00-0AF7651916CD43DD8448EB211C80319C-B7AD6B7169203331-01", REFUSED},
-        {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b716920333g-01", REFUSED},
-        {"00-00000000000000000000000000000000-b7ad6b7169203331-01", REFUSED},
-        {"00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01", REFUSED},
-        {"00_0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", REFUSED},
-        {" 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-0", REFUSED},
-        {"", REFUSED},
-    };
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        ps_trace trace;
-        bool taken = ps_traceparent_read(&trace, cases[i].text, strlen(cases[i].text));
-        CHECK_EQUAL(taken ? trace.flags : REFUSED, cases[i].flags);
-    }
-    ps_trace trace;
-    char written[PS_TRACEPARENT_BUFFER];
-    CHECK(ps_traceparent_read(&trace, PARENT, strlen(PARENT)));
-    CHECK_EQUAL(trace.span_id, 0xb7ad6b7169203331u);
-    ps_traceparent_write(written, &trace);
-    CHECK_STRING(written, PARENT);
 }
 
 /* The trace and the flags come from the header. The span is the request's own. */
@@ -76,7 +58,8 @@ static void goes_on_with_the_trace_that_came_and_begins_one_where_none_did(void)
     char own[PS_TRACEPARENT_BUFFER];
     snprintf(own, sizeof(own), "00-0af7651916cd43dd8448eb211c80319c-%016" PRIx64 "-01",
              event.more.request.span_id);
-    CHECK_STRING(request.traceparent, own);
+    CHECK_STRING(traceparent(&request), own);
+    CHECK_STRING(event.traceparent, own);
     CHECK_EQUAL(event.more.request.parent_id, 0xb7ad6b7169203331u);
     CHECK_EQUAL(event.more.request.thread_id, gettid());
     CHECK(event.more.request.span_id && event.more.request.span_id != event.more.request.parent_id);
@@ -85,14 +68,15 @@ static void goes_on_with_the_trace_that_came_and_begins_one_where_none_did(void)
     uint64_t last = 0;
     for (int i = 0; i < 3; i++) {
         ps_request other;
-        ps_trace trace;
+        ps_span read;
         start(&other, "/", none[i], true, "");
-        CHECK(ps_traceparent_read(&trace, other.traceparent, strlen(other.traceparent)));
-        CHECK_EQUAL(trace.span_id, other.span_id);
-        CHECK_EQUAL(trace.flags, 1);
+        CHECK(ps_span_of_header(&read, traceparent(&other), PS_TRACEPARENT_BUFFER - 1));
+        CHECK(memcmp(&read, &other.span, sizeof(read)) == 0);
+        CHECK_EQUAL(ps_span_number(read.span_id), other.span_id);
+        CHECK_EQUAL(read.flags, 1);
         CHECK_EQUAL(other.parent_id, 0);
-        CHECK(trace.trace_id[0] != last);
-        last = trace.trace_id[0];
+        CHECK(ps_span_number(read.trace_id) != last);
+        last = ps_span_number(read.trace_id);
     }
 }
 
@@ -103,15 +87,23 @@ static void leaves_the_trace_to_an_application_that_has_one(void)
     static const char current[] = "00-11111111111111111111111111111111-2222222222222222-01";
     start(&request, "/", PARENT, false, current);
     CHECK_STRING(recorder_at(0).traceparent, current);
-    CHECK_STRING(request.traceparent, PARENT); /* used where no span is current */
+    CHECK_STRING(traceparent(&request), PARENT); /* used where no span is current */
     CHECK(request.span_id != 0);
-    ps_request_done(&request, text(NULL), 200, "");
+    done(&request, text(NULL), 200);
     CHECK_STRING(recorder_at(1).traceparent, PARENT);
     start(&request, "/", NULL, false, "");
-    CHECK_STRING(request.traceparent, "");
+    CHECK_STRING(traceparent(&request), "");
+    CHECK_STRING(recorder_at(2).traceparent, "");
     start(&request, "/", NULL, true, current);
-    CHECK(strcmp(recorder_at(3).traceparent, request.traceparent) == 0 &&
-          strcmp(request.traceparent, current) != 0);
+    CHECK_STRING(recorder_at(3).traceparent, traceparent(&request));
+    CHECK(strncmp(traceparent(&request), current, 35) == 0 && strcmp(traceparent(&request), current) != 0);
+    CHECK_EQUAL(request.parent_id, 0x2222222222222222u);
+    /* At the end another span may be current. */
+    start(&request, "/", PARENT, false, "");
+    test_vm_set_span(current);
+    ps_request_done(&request, text(NULL), 200);
+    CHECK_STRING(recorder_at(4).traceparent, PARENT);
+    CHECK_STRING(recorder_at(5).traceparent, current);
 }
 
 /* For example a job that runs at once. */
@@ -120,17 +112,18 @@ static void made_in_another_is_its_child_unless_a_header_says_otherwise(void)
     ps_request outer, inner;
     raise_both();
     start(&outer, "/", PARENT, true, "");
-    ps_request_start_job(&inner, text("Mail"), text(NULL), true, outer.traceparent, text("inline"),
-                         text(NULL));
+    test_vm.request = &outer;
+    ps_request_start_job(&inner, text("Mail"), text(NULL), text("inline"), text(NULL));
     CHECK_EQUAL(inner.parent_id, outer.span_id);
-    CHECK(strncmp(inner.traceparent, PARENT, 35) == 0 && inner.span_id != outer.span_id);
+    CHECK(strncmp(traceparent(&inner), PARENT, 35) == 0 && inner.span_id != outer.span_id);
     static const char other[] = "00-11111111111111111111111111111111-2222222222222222-00";
-    ps_request_start_job(&inner, text("Mail"), text(other), true, outer.traceparent, text("inline"),
-                         text(NULL));
+    ps_request_start_job(&inner, text("Mail"), text(other), text("inline"), text(NULL));
     CHECK_EQUAL(inner.parent_id, 0x2222222222222222u);
-    CHECK(strcmp(inner.traceparent + 53, "00") == 0);
-    start(&inner, "/", NULL, false, outer.traceparent); /* the spans are the application's own */
+    CHECK(strcmp(traceparent(&inner) + 53, "00") == 0);
+    start(&inner, "/", NULL, false, ""); /* the spans are the application's own */
     CHECK_EQUAL(inner.parent_id, 0);
+    CHECK_STRING(recorder_at(3).traceparent, traceparent(&outer));
+    test_vm.request = NULL;
 }
 
 static void is_done_once_with_its_template_status_and_time(void)
@@ -139,20 +132,20 @@ static void is_done_once_with_its_template_status_and_time(void)
     raise_both();
     start(&request, "/labels/7", PARENT, true, "");
     check_sleep_ms(2);
-    ps_request_done(&request, text("/labels/:number"), 404, "");
-    ps_request_done(&request, text("/labels/:number"), 200, "");
+    done(&request, text("/labels/:number"), 404);
+    done(&request, text("/labels/:number"), 200);
     CHECK_EQUAL(recorder_total(), 2);
-    struct recorded done = recorder_at(1);
-    CHECK_STRING(done.text[0], "/labels/:number");
-    CHECK_STRING(done.text[1], "GET");
-    CHECK_EQUAL(done.arg[2], 404);
-    CHECK(done.arg[3] >= 2000000 && done.arg[3] < 60000000000u);
-    CHECK_EQUAL(done.more.request.span_id, recorder_at(0).more.request.span_id);
-    CHECK_STRING(done.traceparent, request.traceparent);
-    CHECK_STRING(done.path, "/labels/7");
-    CHECK_STRING(done.template, "/labels/:number");
+    struct recorded event = recorder_at(1);
+    CHECK_STRING(event.text[0], "/labels/:number");
+    CHECK_STRING(event.text[1], "GET");
+    CHECK_EQUAL(event.arg[2], 404);
+    CHECK(event.arg[3] >= 2000000 && event.arg[3] < 60000000000u);
+    CHECK_EQUAL(event.more.request.span_id, recorder_at(0).more.request.span_id);
+    CHECK_STRING(event.traceparent, traceparent(&request));
+    CHECK_STRING(event.path, "/labels/7");
+    CHECK_STRING(event.template, "/labels/:number");
     start(&request, "/favicon.ico", NULL, true, "");
-    ps_request_done(&request, text(NULL), 200, "");
+    done(&request, text(NULL), 200);
     CHECK_EQUAL(recorder_count(PS_PROBE_REQUEST__DONE, "/favicon.ico"), 1);
     CHECK_STRING(recorder_at(3).template, "");
 }
@@ -178,19 +171,19 @@ static void is_counted_without_its_ids_where_nobody_knows_a_template(void)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         raise_both();
         start(&request, cases[i][0], NULL, true, "");
-        ps_request_done(&request, text(NULL), 200, "");
+        done(&request, text(NULL), 200);
         CHECK_STRING(recorder_at(0).text[0], cases[i][0]);
         CHECK_STRING(recorder_at(1).text[0], cases[i][1]);
         CHECK_STRING(recorder_at(1).path, cases[i][0]);
         CHECK_STRING(recorder_at(1).template, "");
         start(&request, cases[i][0], NULL, true, "");
-        ps_request_done(&request, text(NULL), 404, "");
+        done(&request, text(NULL), 404);
         CHECK_STRING(recorder_at(3).text[0], "(not found)");
         CHECK_STRING(recorder_at(3).path, cases[i][0]);
     }
     /* A template is used unchanged. */
     start(&request, "/years/2026", NULL, true, "");
-    ps_request_done(&request, text("/years/2026"), 404, "");
+    done(&request, text("/years/2026"), 404);
     CHECK_STRING(recorder_at(5).text[0], "/years/2026");
 }
 
@@ -201,7 +194,7 @@ static void bounds_and_cleans_what_comes_from_outside(void)
     static const char hostile[] = "/a\0b\x1b[31m\x7f\xff\xc2\x9b"
                                   "31m\xc3\xa9\n";
     ps_text path = {hostile, sizeof(hostile) - 1};
-    ps_request_start(&request, (ps_text){"GE\r\nT", 5}, path, path, text(NULL), true, "");
+    ps_request_start(&request, (ps_text){"GE\r\nT", 5}, path, path, text(NULL));
     /* Each bad byte becomes one '?', and U+009B has two bytes. */
     CHECK_STRING(request.path, "/a?b?[31m????31m\xc3\xa9?");
     CHECK_STRING(request.method, "GE??T");
@@ -211,22 +204,22 @@ static void bounds_and_cleans_what_comes_from_outside(void)
     memset(long_path, 'x', sizeof(long_path));
     memcpy(long_path, "/begin", 6);
     ps_request_start(&request, (ps_text){long_path, sizeof(long_path)},
-                     (ps_text){long_path, sizeof(long_path)}, text(NULL), text(NULL), true, "");
+                     (ps_text){long_path, sizeof(long_path)}, text(NULL), text(NULL));
     CHECK_EQUAL(strlen(request.path), PS_ROUTE_MAX);
     CHECK_EQUAL(strlen(request.method), PS_METHOD_MAX);
-    ps_request_done(&request, (ps_text){long_path, sizeof(long_path)}, 200, "");
-    struct recorded done = recorder_at(2);
-    CHECK_EQUAL(strlen(done.text[0]), 62);
-    CHECK(strncmp(done.text[0], "...xxx", 6) == 0);
-    CHECK_EQUAL(strlen(done.template), 127); /* the recorder keeps no more */
+    done(&request, (ps_text){long_path, sizeof(long_path)}, 200);
+    struct recorded event = recorder_at(2);
+    CHECK_EQUAL(strlen(event.text[0]), 62);
+    CHECK(strncmp(event.text[0], "...xxx", 6) == 0);
+    CHECK_EQUAL(strlen(event.template), 127); /* the recorder keeps no more */
 
-    ps_request_start(&request, text(NULL), text(NULL), text(NULL), text(NULL), true, "");
-    ps_request_done(&request, text(NULL), 0, "");
+    ps_request_start(&request, text(NULL), text(NULL), text(NULL), text(NULL));
+    done(&request, text(NULL), 0);
     CHECK_STRING(recorder_at(4).text[0], "");
     /* A client cannot make its request a job. */
-    ps_request_start(&request, text("JOB"), text("Mail"), text("http"), text(NULL), true, "");
+    ps_request_start(&request, text("JOB"), text("Mail"), text("http"), text(NULL));
     CHECK_STRING(request.method, "JOB?");
-    ps_request_start_job(&request, text("Mail"), text(NULL), true, "", text("sidekiq"), text("mails"));
+    ps_request_start_job(&request, text("Mail"), text(NULL), text("sidekiq"), text("mails"));
     CHECK_STRING(request.method, "JOB");
     CHECK_STRING(request.scheme, "");
 }
@@ -249,7 +242,7 @@ static void fires_what_is_listened_to_alone_and_is_wanted_for_what_carries_a_tra
         count += listed;
         ps_request request;
         start(&request, "/", NULL, true, "");
-        ps_request_done(&request, text(NULL), 200, "");
+        done(&request, text(NULL), 200);
         CHECK_EQUAL(recorder_total(), probe == PS_PROBE_REQUEST__START || probe == PS_PROBE_REQUEST__DONE);
     }
     CHECK_EQUAL(count, 7);
@@ -265,7 +258,7 @@ static void has_ids_of_its_own_in_a_forked_child(void)
     pid_t child = fork();
     if (child == 0) {
         /* As when the child unwinds from what its parent was doing. */
-        ps_request_done(&before, text(NULL), 500, "");
+        done(&before, text(NULL), 500);
         if (recorder_count(PS_PROBE_REQUEST__DONE, NULL)) _exit(2);
         start(&there, "/", NULL, true, "");
         _exit(write(pipes[1], &there, sizeof(there)) == sizeof(there) ? 0 : 1);
@@ -273,14 +266,88 @@ static void has_ids_of_its_own_in_a_forked_child(void)
     start(&here, "/", NULL, true, "");
     CHECK(read(pipes[0], &there, sizeof(there)) == sizeof(there));
     waitpid(child, NULL, 0);
-    CHECK(here.span_id != there.span_id && strncmp(here.traceparent, there.traceparent, 35) != 0);
+    CHECK(here.span_id != there.span_id && strncmp(traceparent(&here), traceparent(&there), 35) != 0);
     close(pipes[0]);
     close(pipes[1]);
 }
 
+#define CURRENT                 "00-11111111111111111111111111111111-2222222222222222-ff"
+#define CHECK_CURRENT(expected) check_string(current_span(), (expected), __FILE__, __LINE__, "current span")
+
+/* The span that a slow call has. */
+static const char *current_span(void)
+{
+    static char to[PS_TRACEPARENT_BUFFER];
+    ps_span span;
+    ps_span_current(&span, PS_SLOW_PROBES);
+    return ps_span_text(to, &span);
+}
+
+static void the_current_span_is_the_applications_and_else_that_of_the_request(void)
+{
+    ps_request request;
+    raise_both();
+    test_vm = (struct test_vm){.found = PS_NO_SPAN};
+    CHECK_CURRENT("");
+    CHECK_EQUAL(ps_request_id(), 0);
+    start(&request, "/", PARENT, true, "");
+    test_vm.request = &request;
+    CHECK_CURRENT(traceparent(&request));
+    CHECK_EQUAL(ps_request_id(), request.span_id);
+    /* Without an SDK nobody sends the application's span. */
+    test_vm.found = PS_A_SPAN;
+    test_vm.span = (ps_span){.flags = 0xff, .known = true};
+    memset(test_vm.span.trace_id, 0x11, sizeof(test_vm.span.trace_id));
+    memset(test_vm.span.span_id, 0x22, sizeof(test_vm.span.span_id));
+    CHECK_CURRENT(traceparent(&request));
+    test_vm.sends_spans = true;
+    CHECK_CURRENT(CURRENT);
+    request.own = false;
+    test_vm.sends_spans = false;
+    CHECK_CURRENT(CURRENT);
+    test_vm.found = PS_NO_SPAN;
+    CHECK_CURRENT(traceparent(&request));
+    request.span = (ps_span){.known = false};
+    CHECK_CURRENT("");
+    test_vm = (struct test_vm){.found = PS_NO_SPAN};
+}
+
+/* A request passes on the flags that have a meaning, whether they came in a header or from a span. */
+static void passes_on_the_flags_that_have_a_meaning(void)
+{
+    ps_request request;
+    raise_both();
+    test_vm.sends_spans = false;
+    test_vm.found = PS_A_SPAN;
+    test_vm.span = (ps_span){.trace_id = {1}, .span_id = {2}, .flags = 0xfe, .known = true};
+    ps_request_start(&request, text("GET"), text("/"), text("http"), text(NULL));
+    CHECK_STRING(recorder_at(0).traceparent + 53, "02");
+    CHECK_EQUAL(request.parent_id, 0x0200000000000000u);
+    test_vm.sends_spans = true;
+    ps_request_start(&request, text("GET"), text("/"), text("http"), text(NULL));
+    CHECK_STRING(recorder_at(1).traceparent + 53, "fe");
+    start(&request, "/", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-fd", true, "");
+    CHECK_STRING(recorder_at(2).traceparent + 53, "01");
+}
+
+static void degrades_probes_that_are_on_when_a_span_cannot_be_read(void)
+{
+    ps_span span;
+    test_vm = (struct test_vm){.found = PS_SPAN_UNKNOWN, .sends_spans = true};
+    ps_info_state(PS_PROBE_FUNCTION__SLOW1MS, PS_STATE_ON, "");
+    ps_info_state(PS_PROBE_FUNCTION__SLOW10MS, PS_STATE_OFF, "");
+    ps_info_state(PS_PROBE_EXCEPTION__DETAIL, PS_STATE_ON, "");
+    ps_span_of_application(&span, 0);
+    CHECK_EQUAL(ps_info_state_of(PS_PROBE_FUNCTION__SLOW1MS), PS_STATE_ON);
+    CHECK_CURRENT("");
+    CHECK_EQUAL(ps_info_state_of(PS_PROBE_FUNCTION__SLOW1MS), PS_STATE_DEGRADED);
+    CHECK_EQUAL(ps_info_state_of(PS_PROBE_FUNCTION__SLOW10MS), PS_STATE_OFF);
+    CHECK_EQUAL(ps_info_state_of(PS_PROBE_EXCEPTION__DETAIL), PS_STATE_ON);
+    test_vm = (struct test_vm){.found = PS_NO_SPAN};
+}
+
 int main(void)
 {
-    RUN(takes_a_traceparent_as_the_standard_has_it_and_no_other);
     RUN(goes_on_with_the_trace_that_came_and_begins_one_where_none_did);
     RUN(leaves_the_trace_to_an_application_that_has_one);
     RUN(made_in_another_is_its_child_unless_a_header_says_otherwise);
@@ -288,6 +355,9 @@ int main(void)
     RUN(is_counted_without_its_ids_where_nobody_knows_a_template);
     RUN(bounds_and_cleans_what_comes_from_outside);
     RUN(fires_what_is_listened_to_alone_and_is_wanted_for_what_carries_a_trace);
+    RUN(the_current_span_is_the_applications_and_else_that_of_the_request);
+    RUN(passes_on_the_flags_that_have_a_meaning);
+    RUN(degrades_probes_that_are_on_when_a_span_cannot_be_read);
     RUN_FORKING(has_ids_of_its_own_in_a_forked_child);
     return check_report("requests");
 }

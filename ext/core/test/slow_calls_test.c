@@ -4,11 +4,15 @@
 #include "check.h"
 #include "agent/watcher.h"
 #include "base/clock.h"
+#include "features/requests.h"
 #include "features/slow_calls.h"
 #include "table/table.h"
 #include "recorder.h"
+#include "test_vm.h"
 
 enum { MS = 1000000 };
+
+#define SPAN "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 static const enum ps_probe probes[] = {PS_PROBE_FUNCTION__SLOW1MS, PS_PROBE_FUNCTION__SLOW10MS,
                                        PS_PROBE_FUNCTION__SLOW100MS};
@@ -31,7 +35,7 @@ static void leave(ps_stack *stack, const char *name, uint64_t now, int outcome)
     ps_call call;
     ps_row *row = function(name);
     CHECK(ps_stack_leave(stack, row, now, outcome, &call));
-    if (ps_slow_reached(&call)) ps_slow_fire(row, stack, &call, outcome, "00-aa-bb-01", 77);
+    if (ps_slow_reached(&call)) ps_slow_fire(row, stack, &call, outcome);
 }
 
 static void returns(ps_stack *stack, const char *name, uint64_t now)
@@ -73,7 +77,7 @@ static void fires_every_threshold_that_a_call_reached(void)
             CHECK_EQUAL(event.arg[3], elapsed[i]);
             CHECK_EQUAL(event.arg[4], elapsed[i]);
             CHECK_STRING(event.more.slow.path, "/app/a.rb");
-            CHECK_STRING(event.more.slow.traceparent, "00-aa-bb-01");
+            CHECK_STRING(event.traceparent, SPAN);
             CHECK_EQUAL(event.more.slow.thread_id, gettid());
             CHECK_EQUAL(event.more.slow.span_id, id);
             CHECK(id != 0);
@@ -253,6 +257,9 @@ static void never_gives_an_id_twice(void)
 
 int main(void)
 {
+    ps_request request = {.span_id = 77};
+    test_vm.request = &request;
+    test_vm_set_span(SPAN);
     RUN(fires_every_threshold_that_a_call_reached);
     RUN(fires_what_is_listened_to_alone);
     RUN(names_the_enclosing_call_which_fires_later_with_that_id);
