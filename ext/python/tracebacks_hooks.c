@@ -192,9 +192,7 @@ static void look(void)
         Py_XDECREF(module);
     }
     PyErr_Clear();
-    for (int probe = 0; hooks.reason[0] && probe < PS_PROBE_COUNT; probe++)
-        if ((hooks.wanted & PS_BACKTRACE_PROBES) >> probe & 1 && ps_info_state_of(probe) < PS_STATE_DEGRADED)
-            ps_info_state(probe, PS_STATE_DEGRADED, hooks.reason);
+    if (hooks.reason[0]) ps_info_degrade(hooks.wanted & PS_BACKTRACE_PROBES, hooks.reason);
 }
 
 bool ps_tracebacks_needs_upkeep(void)

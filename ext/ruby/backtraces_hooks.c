@@ -501,13 +501,6 @@ static void end_kernel(void)
     backtraces.kernel_reason = NULL;
 }
 
-/* A probe that is degraded already keeps its first reason. */
-static void degrade(uint32_t wanted, enum ps_probe probe, const char *reason)
-{
-    if (reason && (wanted >> probe & 1) && ps_info_state_of(probe) < PS_STATE_DEGRADED)
-        ps_info_state(probe, PS_STATE_DEGRADED, reason);
-}
-
 bool ps_backtraces_switch(uint32_t wanted)
 {
     bool exceptions = (wanted & PS_BACKTRACE_PROBES) != 0, kernel = (wanted & PS_BIT(BACKTRACE__DONE)) != 0;
@@ -525,9 +518,9 @@ bool ps_backtraces_switch(uint32_t wanted)
      * Tracers raise one semaphore after the other, so the reason may be known before the probe is
      * wanted.
      */
-    degrade(wanted, PS_PROBE_BACKTRACE__DONE, backtraces.exceptions_reason);
-    degrade(wanted, PS_PROBE_BACKTRACE__DONE, backtraces.kernel_reason);
-    degrade(wanted, PS_PROBE_EXCEPTION__STATS, backtraces.exceptions_reason);
+    if (backtraces.exceptions_reason)
+        ps_info_degrade(wanted & PS_BACKTRACE_PROBES, backtraces.exceptions_reason);
+    if (backtraces.kernel_reason) ps_info_degrade(wanted & PS_BIT(BACKTRACE__DONE), backtraces.kernel_reason);
     if (!exceptions) ps_backtraces_forget();
     return true;
 }

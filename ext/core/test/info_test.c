@@ -101,6 +101,23 @@ static void sets_the_states_of_a_set_of_probes(void)
     CHECK_EQUAL(ps_info_probes_in(PS_STATE_DEGRADED), 0);
 }
 
+static void keeps_the_first_reason_of_a_degraded_probe(void)
+{
+    const uint32_t probes = PS_BIT(LINE) | PS_BIT(OBJECT__ALLOC) | PS_BIT(GVL__WAIT);
+    ps_info_state(PS_PROBE_LINE, PS_STATE_ON, NULL);
+    ps_info_state(PS_PROBE_OBJECT__ALLOC, PS_STATE_REFUSED, "refused");
+    ps_info_state(PS_PROBE_FUNCTION__ENTRY, PS_STATE_ON, NULL);
+    ps_info_degrade(probes, "first");
+    ps_info_degrade(probes, "second");
+    CHECK_EQUAL(ps_info_state_of(PS_PROBE_LINE), PS_STATE_DEGRADED);
+    CHECK_STRING(probescope_info.probes[PS_PROBE_LINE].reason, "first");
+    CHECK_EQUAL(ps_info_state_of(PS_PROBE_GVL__WAIT), PS_STATE_DEGRADED);
+    CHECK_EQUAL(ps_info_state_of(PS_PROBE_OBJECT__ALLOC), PS_STATE_REFUSED);
+    CHECK_STRING(probescope_info.probes[PS_PROBE_OBJECT__ALLOC].reason, "refused");
+    CHECK_EQUAL(ps_info_state_of(PS_PROBE_FUNCTION__ENTRY), PS_STATE_ON);
+    ps_info_states(probes | PS_BIT(FUNCTION__ENTRY), PS_STATE_OFF, NULL);
+}
+
 static void sets_and_clears_flags_one_by_one(void)
 {
     ps_info_flag(PS_INFO_INSTALLED, 1);
@@ -257,6 +274,7 @@ int main(void)
     RUN(shows_semaphores_and_memory_when_refreshed);
     RUN(keeps_states_with_their_reasons);
     RUN(sets_the_states_of_a_set_of_probes);
+    RUN(keeps_the_first_reason_of_a_degraded_probe);
     RUN(sets_and_clears_flags_one_by_one);
     RUN(cuts_texts_that_are_too_long);
     RUN(moves_the_sequence_by_two_with_each_write);

@@ -116,6 +116,13 @@ enum ps_state ps_info_state_of(enum ps_probe probe)
     return (enum ps_state)PS_READ(probescope_info.probes[probe].state);
 }
 
+void ps_info_degrade(uint32_t probes, const char *reason)
+{
+    for (int i = 0; i < PS_PROBE_COUNT; i++)
+        if ((probes >> i) & 1 && ps_info_state_of((enum ps_probe)i) < PS_STATE_DEGRADED)
+            ps_info_state((enum ps_probe)i, PS_STATE_DEGRADED, reason);
+}
+
 void ps_info_refresh(void)
 {
     begin();

@@ -36,6 +36,11 @@ void ps_info_off(enum ps_probe probe);
  */
 void ps_info_taken_out(enum ps_probe probe, uint64_t ns, const char *reason);
 enum ps_state ps_info_state_of(enum ps_probe probe);
+/*
+ * Sets the state of these probes, a bit for each, to degraded. One that is degraded, refused or
+ * unsupported already keeps its state and its reason.
+ */
+void ps_info_degrade(uint32_t probes, const char *reason);
 extern const char *const ps_state_names[];
 /* The watcher records with these what it saw and counted. */
 void ps_info_refresh(void);
