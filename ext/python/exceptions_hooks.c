@@ -39,39 +39,13 @@ bool ps_exceptions_is_noise(PyObject *exception)
     return false;
 }
 
-/*
- * Each entry holds the address of the next one, and waiting for that 100 times takes longer than
- * all else that is done for a raise. When a place raises again and again, its entries are where
- * they were the time before last: memory that is freed from the first entry to the last is used
- * again from the last to the first. So the next entry is guessed from that walk, and the CPU goes
- * on with the guess while it loads the address that proves it right.
- */
 bool ps_exceptions_whole(PyTracebackObject *first, ps_raise *raise)
 {
-    enum { GUESSES = 256 };
-    static ps_address walks[2][GUESSES + 1]; /* the last two */
-    static unsigned turn;
+    uint32_t depth = 1;
     if (!first) return false;
-    PyTracebackObject *entry = first, *next;
-    ps_address *walk = walks[turn ^= 1], *guess = walk;
-    for (; (next = entry->tb_next); guess++) {
-        ps_address guessed = *guess;
-        uintptr_t wrong = guessed.value ^ (uintptr_t)next;
-        /*
-         * Hides from the compiler that both are equal: it would use the address that is waited for.
-         */
-        __asm__("" : "+r"(wrong));
-        if (wrong) break;
-        entry = (PyTracebackObject *)guessed.value; /* equal to `next` */
-    }
-    uint32_t passed = (uint32_t)(guess - walk);
-    for (; next; next = entry->tb_next) {
-        if (passed < GUESSES) walk[passed] = PS_ADDRESS(next);
-        passed++;
-        entry = next;
-    }
-    *raise = (ps_raise){entry, passed + 1};
-    return entry->tb_frame != NULL;
+    for (; first->tb_next; depth++) first = first->tb_next;
+    *raise = (ps_raise){first, depth};
+    return first->tb_frame != NULL;
 }
 
 /* ---- Rows ---- */
