@@ -22,10 +22,6 @@
 #include "base/address.h"
 
 #define PS_HAVE_MONITORING (PY_VERSION_HEX >= 0x030C0000)
-/*
- * The profile hook of all threads. Without a GIL they would have to stand still while it is put in.
- */
-#define PS_HAVE_PROFILE_HOOK PS_HAVE_GIL
 /* os.fork() warns when the process has other threads. */
 #define PS_FORK_WARNS_OF_THREADS (PY_VERSION_HEX >= 0x030C0000)
 
@@ -260,52 +256,20 @@ static inline void ps_function_set_call(PyObject *function, vectorcallfunc call)
 #define PyUnstable_Eval_RequestCodeExtraIndex _PyEval_RequestCodeExtraIndex
 #endif
 
-#if PS_HAVE_PROFILE_HOOK
+#if !PS_HAVE_MONITORING
 #include <opcode.h>
 
 /*
  * The profile and trace hooks of any thread, with the GIL held. PyEval_SetProfile() sets the
- * calling thread's only, and _PyEval_SetProfile() of 3.11 calls the application's audit hooks. So
- * before 3.12 the functions here write the fields that it writes. The fields are in a public
- * header, and 3.11 gets no more changes.
+ * calling thread's only, and _PyEval_SetProfile() calls the application's audit hooks. So we write
+ * the fields that they write. The fields are in a public header, and 3.11 gets no more changes.
  */
-#if !PS_HAVE_MONITORING
 static inline void ps_thread_update_tracing(PyThreadState *thread)
 {
     /* Off while a Python trace function runs. The interpreter sets it again afterwards. */
     bool on = !thread->tracing && (thread->c_tracefunc || thread->c_profilefunc);
     thread->cframe->use_tracing = on ? 255 : 0;
 }
-
-static inline bool ps_count_profiled(Py_tracefunc nobodys, bool more)
-{
-    return true;
-}
-#else
-static inline void ps_thread_update_tracing(PyThreadState *thread) {}
-
-/*
- * Not in a public header; exported for the interpreter's own extensions. It calls audit hooks, and
- * fails if one objects.
- */
-extern int _PyEval_SetProfile(PyThreadState *thread, Py_tracefunc function, PyObject *object);
-
-/*
- * From 3.12 on the interpreter counts the threads that have a profile function, and instruments
- * code while there are some. This counts one more or one fewer, by way of the calling thread, which
- * has its own profile function again afterwards. False: an audit hook objects. May release the GIL.
- */
-static inline bool ps_count_profiled(Py_tracefunc nobodys, bool more)
-{
-    PyThreadState *own = ps_thread_state();
-    Py_tracefunc kept = own->c_profilefunc;
-    own->c_profilefunc = more ? NULL : nobodys;
-    bool done = _PyEval_SetProfile(own, more ? nobodys : NULL, own->c_profileobj) == 0;
-    own->c_profilefunc = kept;
-    if (!done) PyErr_Clear();
-    return done;
-}
-#endif
 
 /* The instruction that the frame is at; the first one if the frame has not begun. */
 typedef struct {
@@ -316,43 +280,15 @@ static inline ps_instruction ps_frame_instruction(PyFrameObject *frame, PyCodeOb
 {
     int offset = PyFrame_GetLasti(frame);
     if (offset < 0) offset = 0;
-#if PS_HAVE_MONITORING
-    /*
-     * As it was compiled, whatever tools have put in its place. The code object keeps these bytes
-     * once they were asked for.
-     */
-    PyObject *bytes = PyCode_GetCode(code);
-    ps_instruction instruction = {0, 0};
-    if (bytes) memcpy(&instruction, PyBytes_AS_STRING(bytes) + offset, sizeof(instruction));
-    else PyErr_Clear();
-    Py_XDECREF(bytes);
-#else
     ps_instruction instruction;
     memcpy(&instruction, code->co_code_adaptive + offset, sizeof(instruction));
-#endif
     return instruction;
 }
 
 /* Does a call begin here (argument 0), or go on here after it was suspended? */
 static inline bool ps_is_resume(ps_instruction instruction)
 {
-#if PS_HAVE_MONITORING
-    return instruction.code == RESUME;
-#else
     return instruction.code == RESUME || instruction.code == RESUME_QUICK;
-#endif
-}
-
-/* At an exit of any code: with an exception? Then the result is NULL, but in 3.12 None. */
-static inline bool ps_frame_has_raised(PyFrameObject *frame, PyCodeObject *code, PyObject *result)
-{
-#if PY_VERSION_HEX >= 0x030C0000 && PY_VERSION_HEX < 0x030D0000
-    if (result != Py_None) return !result;
-    unsigned char instruction = ps_frame_instruction(frame, code).code;
-    return instruction != RETURN_CONST && instruction != RETURN_VALUE && instruction != YIELD_VALUE;
-#else
-    return !result;
-#endif
 }
 
 /*
@@ -366,29 +302,19 @@ static inline bool ps_frame_is_resumed(PyFrameObject *frame, PyCodeObject *code)
 }
 
 /*
- * Is the call suspended at this instruction? Since 3.13 a suspended call is at the instruction
- * after the yield, where it will go on.
- */
-static inline bool ps_is_suspension(ps_instruction instruction)
-{
-    if (instruction.code == YIELD_VALUE) return true;
-    return PY_VERSION_HEX >= 0x030D0000 && ps_is_resume(instruction) && (instruction.argument & 3) != 0;
-}
-
-/*
  * At an exit with an exception: was the exception thrown into the frame where it was suspended, or
  * before it began, and not handled?
  */
 static inline bool ps_frame_was_thrown_into(PyFrameObject *frame, PyCodeObject *code)
 {
     ps_instruction instruction = ps_frame_instruction(frame, code);
-    return ps_is_suspension(instruction) || instruction.code == RETURN_GENERATOR;
+    return instruction.code == YIELD_VALUE || instruction.code == RETURN_GENERATOR;
 }
 
 /* At an exit without an exception: is the frame suspended? */
 static inline bool ps_frame_is_suspended(PyFrameObject *frame, PyCodeObject *code)
 {
-    return ps_is_suspension(ps_frame_instruction(frame, code));
+    return ps_frame_instruction(frame, code).code == YIELD_VALUE;
 }
 #endif
 

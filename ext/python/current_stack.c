@@ -185,6 +185,7 @@ void ps_current_stack_switched(ps_address left, ps_address entered)
     context->running = enters;
 }
 
+#if !PS_HAVE_MONITORING
 void ps_current_stack_forget(PyThreadState *thread)
 {
     /* Borrowed. */
@@ -192,6 +193,7 @@ void ps_current_stack_forget(PyThreadState *thread)
     struct context *context = capsule ? PyCapsule_GetPointer(capsule, NULL) : NULL;
     if (context) ps_stack_abandon(context->running->stack);
 }
+#endif
 
 void ps_current_stack_begin(void)
 {

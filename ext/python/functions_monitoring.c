@@ -2,8 +2,6 @@
 
 #if PS_HAVE_MONITORING
 
-#include <stdio.h>
-
 #include "base/atomic.h"
 #include "base/clock.h"
 #include "usdt/info.h"
@@ -13,9 +11,6 @@
  * yield, unwind) come in pairs, also for generators that are closed and coroutines that are
  * cancelled. For code that is not covered the callback returns "disable", and the code costs
  * nothing from then on. Unwinding and throwing cannot be disabled.
- *
- * If other tools hold all ids of sys.monitoring, the profile hook reports calls as it does before
- * 3.12. That costs all code more time.
  */
 enum { EVENTS = PS_ON_START | PS_ON_RESUME | PS_ON_THROW | PS_ON_RETURN | PS_ON_YIELD | PS_ON_UNWIND };
 
@@ -88,19 +83,10 @@ PS_CALLBACK(ps_on_unwind)
 
 bool ps_functions_hook(bool on)
 {
-    static bool by_profile;
-    if (by_profile) by_profile = ps_profile(PS_PROFILE_FUNCTIONS, false);
     const char *reason = NULL;
     if (ps_monitoring_ask(PS_MONITORING_FUNCTIONS, on ? EVENTS : 0, &reason)) return on;
-    by_profile = ps_profile(PS_PROFILE_FUNCTIONS, true);
-    if (!by_profile) {
-        ps_info_states(PS_FUNCTION_PROBES, PS_STATE_REFUSED, reason);
-        return false;
-    }
-    char how[120];
-    snprintf(how, sizeof(how), "by the profile hook; %s", ps_monitoring_refusal());
-    ps_info_states(PS_FUNCTION_PROBES, PS_STATE_DEGRADED, how);
-    return true;
+    ps_info_states(PS_FUNCTION_PROBES, PS_STATE_REFUSED, reason);
+    return false;
 }
 
 #endif

@@ -1,15 +1,14 @@
 #include "hooks.h"
 
-#if PS_HAVE_PROFILE_HOOK
+#if !PS_HAVE_MONITORING
 
 #include "base/clock.h"
 
 /*
- * Calls by the profile hook, on 3.11 and where sys.monitoring has no room: an entry for each start
- * and resumption, an exit for each return, yield and exception. The frame shows which of them it
- * is, but not which exception. A generator that is left by an exception that was thrown into it,
- * and does not handle it, is taken for closed. Nearly all such generators are, most of them by a
- * loop that ended early.
+ * Calls by the profile hook, on 3.11: an entry for each start and resumption, an exit for each
+ * return, yield and exception. The frame shows which of them it is, but not which exception. A
+ * generator that is left by an exception that was thrown into it, and does not handle it, is taken
+ * for closed. Nearly all such generators are, most of them by a loop that ended early.
  */
 static unsigned users; /* of enum ps_profile_user */
 
@@ -18,18 +17,12 @@ static bool is_resumable(const PyCodeObject *code)
     return (code->co_flags & PS_RESUMABLE) != 0;
 }
 
-/* The address that identifies the frame. */
-static ps_address key_of(PyFrameObject *frame)
-{
-    return PS_HAVE_MONITORING ? ps_current_frame() : PS_ADDRESS(frame);
-}
-
 static void enter(PyFrameObject *frame)
 {
     PyCodeObject *code = PyFrame_GetCode(frame);
     bool resumed = is_resumable(code) && ps_frame_is_resumed(frame, code);
-    if (users & PS_PROFILE_FUNCTIONS) ps_functions_enter(code, key_of(frame), resumed);
-    if (users & PS_PROFILE_LATENCY) ps_latency_enter(code, key_of(frame), resumed);
+    if (users & PS_PROFILE_FUNCTIONS) ps_functions_enter(code, PS_ADDRESS(frame), resumed);
+    if (users & PS_PROFILE_LATENCY) ps_latency_enter(code, PS_ADDRESS(frame), resumed);
     Py_DECREF(code);
 }
 
@@ -38,13 +31,13 @@ static void leave(PyFrameObject *frame, PyObject *result)
     uint64_t now = ps_ticks();
     PyCodeObject *code = PyFrame_GetCode(frame);
     int outcome = PS_OUTCOME_RETURNED;
-    bool raised = ps_frame_has_raised(frame, code, result);
+    bool raised = !result;
     bool closed = raised && (code->co_flags & CO_GENERATOR) && ps_frame_was_thrown_into(frame, code);
     if (raised && !closed) outcome = PS_OUTCOME_RAISED;
     else if (raised) outcome = PS_OUTCOME_RETURNED;
     else if (is_resumable(code) && ps_frame_is_suspended(frame, code)) outcome = PS_OUTCOME_SUSPENDED;
-    if (users & PS_PROFILE_LATENCY) ps_latency_leave(code, key_of(frame), outcome);
-    if (users & PS_PROFILE_FUNCTIONS) ps_functions_leave(code, key_of(frame), outcome, now);
+    if (users & PS_PROFILE_LATENCY) ps_latency_leave(code, PS_ADDRESS(frame), outcome);
+    if (users & PS_PROFILE_FUNCTIONS) ps_functions_leave(code, PS_ADDRESS(frame), outcome, now);
     Py_DECREF(code);
 }
 
@@ -66,27 +59,18 @@ static int on_event(PyObject *object, PyFrameObject *frame, int what, PyObject *
     return passed;
 }
 
-bool ps_profile(enum ps_profile_user user, bool on)
+void ps_profile(enum ps_profile_user user, bool on)
 {
     bool was_on = users != 0;
     users = on ? users | user : users & ~user;
-    if (on && !was_on && !ps_thread_hooks_put(PS_HOOK_PROFILE, on_event)) users = 0;
+    if (on && !was_on) ps_thread_hooks_put(PS_HOOK_PROFILE, on_event);
     if (!users) ps_thread_hooks_take_out(PS_HOOK_PROFILE);
-    return (users & user) != 0;
 }
 
-#if !PS_HAVE_MONITORING
 bool ps_functions_hook(bool on)
 {
-    return ps_profile(PS_PROFILE_FUNCTIONS, on);
-}
-#endif
-
-#else
-
-bool ps_profile(enum ps_profile_user user, bool on)
-{
-    return false;
+    ps_profile(PS_PROFILE_FUNCTIONS, on);
+    return on;
 }
 
 #endif

@@ -81,13 +81,14 @@ bool ps_functions_leave(PyCodeObject *code, ps_address frame, int outcome, uint6
 bool ps_functions_hook(bool on);
 /* Does anybody listen to functions? Calls may be hooked for other parts, too. */
 bool ps_functions_on(void);
+#if !PS_HAVE_MONITORING
 /*
- * functions_profile.c: the same with the profile hook, on 3.12 and later if sys.monitoring has no
- * room. False if that fails, too. PS_PROFILE_BIRTHS is for a user that only has to notice new
- * threads.
+ * functions_profile.c: the profile hook, which its users share. PS_PROFILE_BIRTHS is for a user
+ * that only has to notice new threads.
  */
 enum ps_profile_user { PS_PROFILE_FUNCTIONS = 1, PS_PROFILE_LATENCY = 2, PS_PROFILE_BIRTHS = 4 };
-bool ps_profile(enum ps_profile_user user, bool on);
+void ps_profile(enum ps_profile_user user, bool on);
+#endif
 /* The place of the function that runs right now; NULL if the function is not covered. */
 const ps_site *ps_functions_site(PyCodeObject *code);
 /* The flags of code that can be suspended. */
@@ -110,17 +111,14 @@ PyObject *ps_latency_probes(PyObject *module, PyObject *unused);
 bool ps_lines_switch(uint32_t wanted);
 
 /* per_thread_hooks.c: the profile and the trace hook, which each thread has for itself. */
-#if PS_HAVE_PROFILE_HOOK
-enum ps_hook { PS_HOOK_PROFILE, PS_HOOK_TRACE, PS_HOOKS };
-/* False: an audit hook of the application refused it. */
-bool ps_thread_hooks_put(enum ps_hook kind, Py_tracefunc ours);
-void ps_thread_hooks_take_out(enum ps_hook kind);
 #if !PS_HAVE_MONITORING
+enum ps_hook { PS_HOOK_PROFILE, PS_HOOK_TRACE, PS_HOOKS };
+void ps_thread_hooks_put(enum ps_hook kind, Py_tracefunc ours);
+void ps_thread_hooks_take_out(enum ps_hook kind);
 /* The trace hook has several listeners, one of each kind. NULL removes a listener. */
 enum ps_traced { PS_TRACED_LINES, PS_TRACED_EXCEPTIONS, PS_TRACED };
 typedef void (*ps_trace_listener)(PyFrameObject *frame, int what, PyObject *argument);
 void ps_thread_hooks_trace(enum ps_traced what, ps_trace_listener listener);
-#endif
 /*
  * Called after each call of a built-in function. If the function starts a thread, the new thread
  * gets our hooks at once.
@@ -209,8 +207,10 @@ void ps_current_stack_switched(ps_address left, ps_address entered);
  */
 void ps_current_stack_begin(void);
 void ps_current_stack_end(void);
+#if !PS_HAVE_MONITORING
 /* Called when exits of this thread's calls went unseen: forgets its open calls. */
 void ps_current_stack_forget(PyThreadState *thread);
+#endif
 
 /* greenlets.c: switches of greenlets. Follows those of this thread, if somebody listens. */
 void ps_greenlets_follow(void);
@@ -434,8 +434,6 @@ bool ps_monitoring_ask(enum ps_monitoring_part part, unsigned events, const char
 void ps_monitoring_take_out(unsigned events);
 /* Enables the starts and returns of this code as well, or disables them again. */
 void ps_monitoring_listen_to(PyCodeObject *code, bool on);
-/* The reason of the last refusal, in few words. */
-const char *ps_monitoring_refusal(void);
 /*
  * Enables events again that a callback of ours disabled, if any did. The disabled events of all
  * other tools are enabled as well.

@@ -4,10 +4,9 @@
  * one of their own (python/probescope/_latency.py).
  *
  * From 3.12 on sys.monitoring reports the starts and returns of these code objects. It reports
- * exceptions that leave a function only for all code. Before 3.12, and if all tool ids are taken,
- * the profile hook reports all functions. An open call is identified by its frame, which stays
- * where it is while a generator or a coroutine waits. So such a call is one call, from its first
- * step to its end.
+ * exceptions that leave a function only for all code. Before 3.12 the profile hook reports all
+ * functions. An open call is identified by its frame, which stays where it is while a generator or
+ * a coroutine waits. So such a call is one call, from its first step to its end.
  */
 #include "hooks.h"
 
@@ -85,19 +84,13 @@ bool ps_latency_leave(PyCodeObject *code, ps_address frame, int outcome)
 
 /* ---- On and off ---- */
 
-static bool by_profile; /* and not by sys.monitoring */
-
 /* Switches the events of all that is listened to; *reason: why that failed. */
 static void ask(bool on, const char **reason)
 {
 #if PS_HAVE_MONITORING
-    if (by_profile) by_profile = ps_profile(PS_PROFILE_LATENCY, false);
-    if (!ps_monitoring_ask(PS_MONITORING_LATENCY, on ? PS_ON_UNWIND : 0, reason)) {
-        by_profile = ps_profile(PS_PROFILE_LATENCY, on);
-        if (by_profile) *reason = NULL;
-    }
+    ps_monitoring_ask(PS_MONITORING_LATENCY, on ? PS_ON_UNWIND : 0, reason);
 #else
-    by_profile = ps_profile(PS_PROFILE_LATENCY, on);
+    ps_profile(PS_PROFILE_LATENCY, on);
 #endif
 }
 
@@ -117,14 +110,12 @@ bool ps_latency_switch(uint32_t wanted)
     if (ps_latency_is_switched(installed)) return true;
     for (const ps_latency *latency = ps_latency_first(); installed && latency; latency = latency->next)
         on |= ps_latency_listened(latency);
-    bool was_by_profile = by_profile;
     if (on) ask(true, &reason);
-    bool other_way = by_profile != was_by_profile;
     traced.on = on;
     for (ps_latency *latency = ps_latency_first(); latency; latency = latency->next) {
-        bool listened = on && ps_latency_listened(latency);
+        bool listened = on && ps_latency_listened(latency), was_refused = latency->reason != NULL;
         latency->reason = listened ? reason : NULL;
-        if (listened != latency->hooked || other_way) listen_to(latency, listened && !reason && !by_profile);
+        if (listened != latency->hooked || was_refused) listen_to(latency, listened && !reason);
         ps_latency_hooked(latency, listened);
     }
     if (on) return true;

@@ -23,7 +23,6 @@ static const struct {
     {"RAISE", ps_on_raise},     {"EXCEPTION_HANDLED", ps_on_handled},
     {"RERAISE", ps_on_reraise}, {"LINE", ps_on_line},
 };
-#define ALL "all sys.monitoring "
 enum { CALLBACKS = sizeof(callbacks) / sizeof(callbacks[0]), OWNER_BUFFER = 12 };
 
 static struct {
@@ -129,7 +128,7 @@ static int event_of(const char *name)
 /* Lists the holders of the ids. Each name is cut, so that all of them have room in a reason. */
 static void find_owners(void)
 {
-    char *to = stpcpy(monitoring.refusal, ALL "tool ids are taken: ");
+    char *to = stpcpy(monitoring.refusal, "all sys.monitoring tool ids are taken: ");
     for (int id = 0; id < 6; id++) {
         PyObject *owner = PyObject_CallMethod(monitoring.module, "get_tool", "i", id);
         Py_ssize_t size = 1;
@@ -219,12 +218,6 @@ void ps_monitoring_take_out(unsigned events)
 {
     monitoring.taken_out |= events;
     if (monitoring.id >= 0) set_events();
-}
-
-const char *ps_monitoring_refusal(void)
-{
-    size_t skip = strlen(ALL);
-    return monitoring.refusal + (strncmp(monitoring.refusal, ALL, skip) == 0 ? skip : 0);
 }
 
 void ps_monitoring_listen_to(PyCodeObject *code, bool on)

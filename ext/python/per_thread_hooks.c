@@ -1,6 +1,6 @@
 #include "hooks.h"
 
-#if PS_HAVE_PROFILE_HOOK
+#if !PS_HAVE_MONITORING
 
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "base/atomic.h"
 
 /*
- * The profile hook and, on 3.11, the trace hook: each thread has one of each. Ours is put in for
+ * The profile hook and the trace hook of 3.11: each thread has one of each. Ours is put in for
  * all threads. If somebody else has the hook (cProfile, sys.setprofile, a debugger, coverage), ours
  * calls theirs. The object beside the hook stays theirs, so that sys.getprofile() and
  * sys.gettrace() return the same as before.
@@ -20,13 +20,7 @@
  *   the hook is replaced  by the application: the upkeep finds that too, and puts ours in front.
  *                         Calls that are open then are forgotten
  *   the tracer leaves     each thread gets back what it had. A hook that was put in meanwhile stays
- *
- * From 3.12 on the interpreter counts the threads that have a profile function. The count has to be
- * right whatever the application sets meanwhile. Changing it may run audit hooks of the
- * application's, so only the worker changes it, beforehand, and never in the middle of a walk.
  */
-enum { RESERVE = 32 };
-
 struct owner {
     PyThreadState *thread;
     Py_tracefunc function; /* what the thread had */
@@ -39,9 +33,6 @@ static struct hook {
     size_t count, capacity; /* threads that ours is in */
     size_t chained;         /* those of them that had another function */
 } hooks[PS_HOOKS];
-
-/* By how many the interpreter's count exceeds the threads that have a profile function. */
-static size_t reserved;
 
 static Py_tracefunc *place_of(PyThreadState *thread, enum ps_hook kind)
 {
@@ -71,13 +62,11 @@ static struct owner *add_owner(struct hook *hook, PyThreadState *thread)
 
 static void put_in(struct hook *hook, PyThreadState *thread, Py_tracefunc *place)
 {
-    if (!*place && !reserved) return; /* not hooked, until the next look */
     struct owner *owner = find_owner(hook, thread);
     if (*place != hook->ours) {
         if (owner) ps_current_stack_forget(thread);
         else owner = add_owner(hook, thread);
         if (!owner) return;
-        if (!*place) reserved--;
         owner->function = *place;
         *place = hook->ours;
     }
@@ -107,32 +96,10 @@ static void put_in_all(enum ps_hook kind)
     hook->count = kept;
 }
 
-static int tell_nobody(PyObject *object, PyFrameObject *frame, int what, PyObject *argument)
+void ps_thread_hooks_put(enum ps_hook kind, Py_tracefunc ours)
 {
-    return 0;
-}
-
-/*
- * On the worker. Raises the count, so that all threads without a function can have ours, and some
- * more. False: an audit hook objects.
- */
-static bool reserve(enum ps_hook kind)
-{
-    size_t wanted = RESERVE;
-    PyThreadState *thread = PyInterpreterState_ThreadHead(PyInterpreterState_Main());
-    for (; thread; thread = PyThreadState_Next(thread)) wanted += !*place_of(thread, kind);
-    for (; reserved < wanted; reserved++)
-        if (!ps_count_profiled(tell_nobody, true)) return false;
-    return true;
-}
-
-bool ps_thread_hooks_put(enum ps_hook kind, Py_tracefunc ours)
-{
-    bool done = reserve(kind);
     PS_WRITE(hooks[kind].ours, ours);
-    if (done) put_in_all(kind);
-    else ps_thread_hooks_take_out(kind);
-    return done;
+    put_in_all(kind);
 }
 
 void ps_thread_hooks_take_out(enum ps_hook kind)
@@ -145,18 +112,14 @@ void ps_thread_hooks_take_out(enum ps_hook kind)
         if (*place != hook->ours) continue;
         const struct owner *owner = find_owner(hook, thread);
         *place = owner ? owner->function : NULL;
-        if (!*place) reserved++;
         ps_thread_update_tracing(thread);
     }
     free(hook->owners);
     hook->owners = NULL;
     hook->count = hook->capacity = hook->chained = 0;
     PS_WRITE(hook->ours, NULL);
-    /* If an audit hook objects now, the interpreter goes on instrumenting code, for nobody. */
-    while (reserved && ps_count_profiled(tell_nobody, false)) reserved--;
 }
 
-#if !PS_HAVE_MONITORING
 static ps_trace_listener listeners[PS_TRACED];
 
 /*
@@ -182,7 +145,6 @@ void ps_thread_hooks_trace(enum ps_traced what, ps_trace_listener listener)
     else if (!hooks[PS_HOOK_TRACE].ours) ps_thread_hooks_put(PS_HOOK_TRACE, on_trace);
     ps_profile(PS_PROFILE_BIRTHS, any);
 }
-#endif
 
 static bool is_built_in(PyObject *function, const char *name)
 {
@@ -203,10 +165,7 @@ static bool starts_thread(PyObject *function)
 void ps_thread_hooks_mind_thread(PyObject *function)
 {
     if (!starts_thread(function)) return;
-    for (int kind = 0; kind < PS_HOOKS; kind++) {
-        if (!PS_HAVE_MONITORING) reserve(kind); /* on later versions that may run audit hooks */
-        put_in_all(kind);
-    }
+    for (int kind = 0; kind < PS_HOOKS; kind++) put_in_all(kind);
 }
 
 /* Called by the VM as a pending call. */
@@ -243,10 +202,7 @@ bool ps_thread_hooks_need_upkeep(void)
 
 void ps_thread_hooks_upkeep(void)
 {
-    for (int kind = 0; kind < PS_HOOKS; kind++) {
-        if (hooks[kind].ours) reserve(kind);
-        put_in_all(kind);
-    }
+    for (int kind = 0; kind < PS_HOOKS; kind++) put_in_all(kind);
 }
 
 #endif
