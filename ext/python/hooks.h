@@ -356,11 +356,11 @@ const ps_site *ps_type_site(PyTypeObject *type, PyCodeObject *code, int line);
 const ps_site *ps_text_site(const char *text, PyCodeObject *code, int line);
 
 /*
- * fork.c. Is os.fork() between its first handler and its last? Then our threads do not ask for the
- * GIL.
+ * os_fork.c. Is os.fork() between its first handler and its last? Then our threads do not ask for
+ * the GIL.
  */
-int ps_fork_init(void);
-bool ps_fork_under_way(void);
+int ps_os_fork_init(void);
+bool ps_os_fork_under_way(void);
 
 /*
  * install.c. ps_install() returns an errno; the limit is in bytes, 0 for the default.
@@ -375,11 +375,8 @@ bool ps_uninstall(void);
 void ps_uninstall_at_end(void);
 
 /*
- * worker.c: the thread of ours that takes the GIL. ps_worker_init() is called before the first
- * request and installs handlers around forks in C.
- */
-int ps_worker_init(void);
-/*
+ * worker.c: the thread of ours that takes the GIL.
+ *
  * Makes the worker do what is asked for (PS_REQUEST_*), and starts it if necessary. Called by the
  * watcher, without the GIL.
  */

@@ -16,8 +16,8 @@
 
 #include <pthread.h>
 
+#include "base/fork.h"
 #include "base/memory.h"
-#include "usdt/info.h"
 #include "eval_breaker.h"
 #include "gil_wait.h"
 
@@ -137,8 +137,8 @@ static int fulfil(void *unused)
 
 /*
  * The child does not have the thread that made the change, and would keep half of a change for
- * ever. So the library is installed in the child, whatever the change was. Called after the
- * watcher's own handler, which has started a watcher if the parent had one.
+ * ever. So the library is installed in the child, whatever the change was. If the parent had a
+ * watcher, the child has one by now.
  */
 static void after_fork_in_child(void)
 {
@@ -149,21 +149,15 @@ static void after_fork_in_child(void)
     change.wish = NOTHING;
     if (!change.half_done) return;
     change.half_done = false;
-    ps_info_after_fork(); /* the missing thread may have been writing */
     ps_features_install(&vm);
 }
+PS_FORK_STEP(PS_FORK_INSTALL, .in_child = after_fork_in_child)
 
 int ps_install(size_t memory_limit)
 {
-    static bool registered;
     change.memory_limit = memory_limit;
     if (!begin_change(INSTALL)) return 0;
     int error = start();
-    if (!error && !registered) {
-        error = pthread_atfork(NULL, NULL, after_fork_in_child);
-        registered = !error;
-        if (error) stop();
-    }
     end_change();
     return error;
 }

@@ -8,6 +8,7 @@
 
 #include "agent/status.h"
 #include "base/clock.h"
+#include "base/fork.h"
 #include "base/memory.h"
 #include "features/coverage.h"
 #include "usdt/info.h"
@@ -265,8 +266,8 @@ static int execute(PyObject *module)
     ps_features_init(features, sizeof(features) / sizeof(features[0]));
     ps_info_state(PS_PROBE_GVL__WAIT, PS_STATE_UNSUPPORTED,
                   "CPython tells nobody which threads wait for the GIL");
-    if (ps_fork_init() < 0 || !prepare_end()) return -1;
-    if (ps_worker_init() != 0) {
+    if (ps_os_fork_init() < 0 || !prepare_end()) return -1;
+    if (ps_fork_init() != 0) {
         PyErr_SetString(PyExc_ImportError, "no memory for a handler of forks");
         return -1;
     }

@@ -13,6 +13,7 @@
 #include <pthread.h>
 
 #include "base/clock.h"
+#include "base/fork.h"
 #include "gil_wait.h"
 #include "stacks.h"
 
@@ -129,7 +130,7 @@ void ps_worker_request(unsigned what)
     pthread_mutex_lock(&worker.lock);
     worker.requests |= what;
     ps_gil_wait_hurry(what);
-    if (!worker.running && !worker.stop && !ps_fork_under_way()) {
+    if (!worker.running && !worker.stop && !ps_os_fork_under_way()) {
         pthread_t thread;
         worker.running = pthread_create(&thread, NULL, work, NULL) == 0;
         if (worker.running) {
@@ -206,7 +207,7 @@ static void let_worker_finish(void)
 {
     pthread_mutex_lock(&worker.lock);
     worker.forking++;
-    bool in_the_way = worker.busy && !ps_fork_under_way() && is_alone_with_worker();
+    bool in_the_way = worker.busy && !ps_os_fork_under_way() && is_alone_with_worker();
     pthread_mutex_unlock(&worker.lock);
     if (!in_the_way) return;
     PyThreadState *state = PyEval_SaveThread();
@@ -243,8 +244,4 @@ static void after_fork_in_child(void)
     ps_sampling_after_fork();
     ps_stacks_after_fork(true);
 }
-
-int ps_worker_init(void)
-{
-    return pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
-}
+PS_FORK_STEP(PS_FORK_VM, before_fork, after_fork_in_parent, after_fork_in_child)

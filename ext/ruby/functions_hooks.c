@@ -200,8 +200,6 @@ static ps_known_table known_calls = PS_KNOWN_TABLE, known_lines = PS_KNOWN_TABLE
 static ID id_path, id_each_child, id_compare_by_identity, id_original_name, id_each_object,
     id_instruction_sequence, id_eval_script, id_compact_count /* 0: GC.stat does not know it */;
 
-static void after_fork_in_child(void);
-
 void ps_functions_init(void)
 {
     id_path = rb_intern("path");
@@ -215,7 +213,6 @@ void ps_functions_init(void)
     rb_gc_stat(stat);
     id_compact_count = rb_intern("compact_count");
     if (NIL_P(rb_hash_lookup(stat, ID2SYM(id_compact_count)))) id_compact_count = 0;
-    ps_at_fork(after_fork_in_child);
 }
 
 /*
@@ -1100,8 +1097,7 @@ static bool continue_walk(uint64_t end)
 static ps_doing *adding;
 static bool put_off; /* a job was put off */
 
-/* The child has no other thread of the parent. */
-static void after_fork_in_child(void)
+void ps_functions_after_fork(void)
 {
     adding = NULL;
 }

@@ -54,8 +54,6 @@ extern uint64_t ps_known_epoch;
  * waits for a thread that does. A job must not wait, so it checks first. An exception may leave it.
  */
 VALUE ps_while_nobody_switches(VALUE (*work)(VALUE), VALUE argument);
-/* Called while the extension is loaded. Without memory for the handler nothing is installed later. */
-void ps_at_fork(void (*in_child)(void));
 
 /*
  * wake.c. ps_wake_init() is called where the application's thread has the VM lock,
@@ -73,6 +71,7 @@ bool ps_wake(void);
 
 /* functions_hooks.c: function__entry, function__return, function__slow*, function__stats; line */
 void ps_functions_init(void);
+void ps_functions_after_fork(void);
 /* Called when the library is installed, and when it is uninstalled. */
 void ps_functions_start(void);
 void ps_functions_stop(void);

@@ -81,6 +81,7 @@ void ps_job_ask(void)
 #include <string.h>
 
 #include "base/atomic.h"
+#include "base/fork.h"
 
 extern void *ruby_current_vm_ptr;
 
@@ -257,10 +258,7 @@ const char *ps_job_init(void (*function)(void *))
 {
     job.function = function;
     const char *reason = find();
-    if (!reason && pthread_atfork(before_fork, after_fork, after_fork_in_child) != 0) {
-        job.queue = NULL;
-        reason = "no memory for a handler of forks";
-    }
+    if (!reason) ps_fork_at(PS_FORK_JOBS, (ps_fork){before_fork, after_fork, after_fork_in_child});
     return reason;
 }
 

@@ -46,12 +46,6 @@ static VALUE objects_left_out(VALUE self)
     return ULL2NUM(objects.left_out);
 }
 
-/* The child has no other thread of the parent. */
-static void after_fork_in_child(void)
-{
-    ps_own_work = NULL;
-}
-
 /* klass: 0 for an object that is internal to the VM. Allocates nothing. */
 static size_t find_name(char *to, VALUE klass)
 {
@@ -135,7 +129,6 @@ static void on_newobj(VALUE tracepoint, void *unused)
 void ps_objects_init(VALUE native)
 {
     rb_define_singleton_method(native, "objects_left_out", objects_left_out, 0);
-    ps_at_fork(after_fork_in_child);
     PS_KEEP(objects.hook, rb_tracepoint_new(0, RUBY_INTERNAL_EVENT_NEWOBJ, on_newobj, NULL));
     VALUE constants = rb_const_get(rb_mGC, rb_intern("INTERNAL_CONSTANTS"));
     const char *names[] = {"BASE_SLOT_SIZE", "RVALUE_SIZE"}; /* from 3.3 on; before */

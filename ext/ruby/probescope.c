@@ -10,11 +10,10 @@
 #include <ruby/debug.h>
 #include <ruby/version.h>
 
-#include <pthread.h>
-
 #include "agent/status.h"
 #include "base/atomic.h"
 #include "base/clock.h"
+#include "base/fork.h"
 #include "base/memory.h"
 #include "base/stopwatch.h"
 #include "table/kept.h"
@@ -88,11 +87,6 @@ static bool is_deep(void)
     return rb_profile_frames(0, DEEP, frames, lines) == DEEP;
 }
 
-void ps_at_fork(void (*in_child)(void))
-{
-    if (pthread_atfork(NULL, NULL, in_child) != 0) refused = "no memory for a handler of forks";
-}
-
 /*
  * Threads that are switching hooks. The VM checks for other threads after each call there, and on a
  * busy machine a time slice can end (ps_hold_vm_lock). No other thread may switch hooks then.
@@ -102,10 +96,12 @@ static ps_doing *switching;
 /* The child has no other thread of the parent, and no thread forks while it switches hooks. */
 static void after_fork_in_child(void)
 {
-    switching = NULL;
+    switching = ps_own_work = NULL;
+    ps_functions_after_fork();
     ps_ticks_after_fork();
     ps_wake_after_fork();
 }
+PS_FORK_STEP(PS_FORK_VM, .in_child = after_fork_in_child)
 
 VALUE ps_while_nobody_switches(VALUE (*work)(VALUE), VALUE argument)
 {
@@ -324,7 +320,6 @@ RUBY_FUNC_EXPORTED void Init_probescope(void)
     if (ps_gvl_reason()) ps_info_state(PS_PROBE_GVL__WAIT, PS_STATE_UNSUPPORTED, ps_gvl_reason());
     if (!PS_HAVE_RESCUE_EVENT)
         ps_info_state(PS_PROBE_EXCEPTION__RESCUE, PS_STATE_UNSUPPORTED, "Ruby tells of rescues from 3.3 on");
-    ps_at_fork(after_fork_in_child);
-    const char *reason = ps_job_init(run_job);
-    if (reason) refused = reason;
+    refused = ps_job_init(run_job);
+    if (ps_fork_init() != 0) refused = "no memory for a handler of forks";
 }

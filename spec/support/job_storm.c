@@ -8,6 +8,7 @@
  *     may call. Yields now and then.
  *   JobStorm.asked              => 1, in a forked child
  */
+#include "base/fork.c"
 #include "job.c"
 
 #include <ruby/thread.h>
@@ -51,6 +52,7 @@ static VALUE run_storm(VALUE self, VALUE way, VALUE seconds)
     if (by_job && !ready) {
         const char *reason = ps_job_init(on_ours);
         if (reason) rb_raise(rb_eRuntimeError, "%s", reason);
+        if (ps_fork_init() != 0) rb_raise(rb_eRuntimeError, "no handler of forks");
         ready = true;
     }
     pthread_t threads[THREADS];

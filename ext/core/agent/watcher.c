@@ -11,8 +11,8 @@
 #include "agent/overhead.h"
 #include "base/atomic.h"
 #include "base/clock.h"
+#include "base/fork.h"
 #include "base/random.h"
-#include "context/process_context.h"
 #include "features/latency.h"
 #include "features/samples.h"
 #include "table/flush.h"
@@ -410,22 +410,17 @@ static int start_thread(void)
     return error;
 }
 
+static void cover_again_in_child(void)
+{
+    if (ps_overhead_after_fork() && watcher.vm->cover_again) watcher.vm->cover_again();
+}
+PS_FORK_STEP(PS_FORK_OVERHEAD, .in_child = cover_again_in_child)
+
 /* The child has the parent's memory and none of its threads. */
 static void after_fork_in_child(void)
 {
-    bool watched = watcher.running || watcher.paused;
+    if (!watcher.running && !watcher.paused) return;
     watcher.paused = false;
-    /*
-     * Also when no watcher ran: a thread of the parent may have been taking hooks out, with a lock,
-     * and a watcher may be started in the child.
-     */
-    ps_info_after_fork();
-    ps_looking_after_fork(); /* before ps_flush_after_fork(), which takes its lock */
-    if (ps_overhead_after_fork() && watcher.vm->cover_again) watcher.vm->cover_again();
-    ps_flush_after_fork();
-    ps_samples_after_fork();
-    ps_process_context_after_fork();
-    if (!watched) return;
     /*
      * Tracers that listen to the parent listen to the child. Flush at once: the child may end
      * before the new thread's first look.
@@ -436,15 +431,13 @@ static void after_fork_in_child(void)
     }
     start_thread();
 }
+PS_FORK_STEP(PS_FORK_WATCHER, .in_child = after_fork_in_child)
 
 int ps_watcher_start(const ps_vm *vm)
 {
-    static bool registered;
     if (watcher.running || watcher.paused) return 0;
-    /* Without the handler a child would wait for the parent's locks and threads. */
-    int error = registered ? 0 : pthread_atfork(NULL, NULL, after_fork_in_child);
+    int error = ps_fork_init();
     if (error) return error;
-    registered = true;
     watcher.vm = vm;
     /* After a stop the hooks are out, so raised semaphores have to count as changes. */
     PS_WRITE(watcher.wanted, 0);
@@ -452,8 +445,6 @@ int ps_watcher_start(const ps_vm *vm)
     memset(watcher.listeners, 0, sizeof(watcher.listeners));
     watcher.told = watcher.flushing = false;
     watcher.asked_ns = watcher.left_ns = watcher.leaving_ns = 0;
-    /* A child that was forked while no watcher ran still has the parent's pid here. */
-    ps_info_after_fork();
     return start_thread();
 }
 

@@ -12,9 +12,9 @@
  *
  * The watcher is not a thread of the VM: a Ruby thread would switch deadlock detection off, and
  * Puma warns of such threads. The watcher takes no lock that the application could wait for, blocks
- * all signals, has a small stack and ends at exit. A forked child has no watcher, so the child's
- * atfork handler starts a new one at once: in an idle worker no other code of ours would ever run
- * again.
+ * all signals, has a small stack and ends at exit. A forked child has no watcher, so a step of the
+ * fork (base/fork.h) starts a new one at once: in an idle worker no other code of ours would ever
+ * run again.
  */
 #ifndef PS_WATCHER_H
 #define PS_WATCHER_H

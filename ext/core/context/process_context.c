@@ -9,6 +9,7 @@
 
 #include "base/atomic.h"
 #include "base/clock.h"
+#include "base/fork.h"
 
 #ifndef PR_SET_VMA
 #define PR_SET_VMA           0x53564d41
@@ -96,9 +97,11 @@ bool ps_process_context_publish(const void *bytes, size_t size)
     return false;
 }
 
-void ps_process_context_after_fork(void)
+/* The child does not inherit the mapping. */
+static void after_fork_in_child(void)
 {
     if (!header) return;
     header = NULL;
     write_header();
 }
+PS_FORK_STEP(PS_FORK_PROCESS_CONTEXT, .in_child = after_fork_in_child)

@@ -15,7 +15,5 @@
  * such a mapping.
  */
 bool ps_process_context_publish(const void *payload, size_t size);
-/* For a forked child, which does not inherit the mapping: publishes the same payload again. */
-void ps_process_context_after_fork(void);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include "base/atomic.h"
 #include "base/clock.h"
+#include "base/fork.h"
 #include "base/memory.h"
 #include "features/thread_clocks.h"
 #include "usdt/info.h"
@@ -242,3 +243,4 @@ void ps_samples_after_fork(void)
     ps_thread_clocks_after_fork();
     ps_samples_begin();
 }
+PS_FORK_STEP(PS_FORK_SAMPLES, .in_child = ps_samples_after_fork)

@@ -5,6 +5,7 @@
 
 #include "base/atomic.h"
 #include "base/clock.h"
+#include "base/fork.h"
 #include "base/growth.h"
 #include "base/hash.h"
 #include "calls/shadow_stack.h"
@@ -428,6 +429,7 @@ void ps_flush_after_fork(void)
     ps_flush_mark();
     flushed.rows = 0;
 }
+PS_FORK_STEP(PS_FORK_TABLES, .in_child = ps_flush_after_fork)
 
 void ps_flush_since_mark(void)
 {

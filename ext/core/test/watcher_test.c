@@ -8,6 +8,7 @@
 #include "base/atomic.h"
 #include "agent/watcher.h"
 #include "base/clock.h"
+#include "base/fork.h"
 #include "context/process_context.h"
 #include "features/samples.h"
 #include "table/flush.h"
@@ -784,6 +785,7 @@ static void starts_nothing_in_the_child_of_a_process_without_it(void)
 int main(void)
 {
     ps_info_start("test", "1", "0");
+    ps_fork_init();
     RUN_FORKING(starts_nothing_in_the_child_of_a_process_without_it);
     RUN(asks_for_nothing_while_nobody_listens);
     RUN(asks_to_switch_until_it_is_done);

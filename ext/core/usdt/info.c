@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/atomic.h"
+#include "base/fork.h"
 #include "base/memory.h"
 #include "usdt/taken_out.h"
 
@@ -167,3 +168,4 @@ void ps_info_after_fork(void)
     probescope_info.pid = getpid();
     end();
 }
+PS_FORK_STEP(PS_FORK_INFO, .in_child = ps_info_after_fork)

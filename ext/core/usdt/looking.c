@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include "base/fork.h"
 #include "base/growth.h"
 
 enum { OUR_THREADS = 4, FAR_ABOVE = 8, BEGINNING = 16 };
@@ -194,7 +195,7 @@ uint64_t ps_looking_ns(void)
     return ns;
 }
 
-void ps_looking_after_fork(void)
+static void after_fork_in_child(void)
 {
     pthread_mutex_init(&looking.lock, NULL);
     for (int i = 0; i < OUR_THREADS; i++) looking.threads[i].runs = false;
@@ -203,3 +204,4 @@ void ps_looking_after_fork(void)
     looking.counted_jobs_ns = looking.jobs_ns;
     own_thread = -1;
 }
+PS_FORK_STEP(PS_FORK_LOOKING, .in_child = after_fork_in_child)

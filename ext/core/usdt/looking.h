@@ -121,6 +121,5 @@ typedef struct ps_looks_before {
  * thread.
  */
 ps_looked ps_looking_since(ps_looks_before *before);
-void ps_looking_after_fork(void);
 
 #endif

@@ -1,6 +1,7 @@
 /*
- * Forks. The watcher's own handler starts it again in the child (ext/core/agent/watcher.h). CPython
- * needs two more things:
+ * os.fork(). The library has one handler of the C library's fork() (base/fork.h), which starts the
+ * watcher again in the child. CPython needs two more things, for which os.register_at_fork() calls
+ * the handlers of this file, with the GIL:
  *
  * - os.fork() initialises the GIL and the list of threads anew only after the C library's handlers
  *   ran. Until then no thread may ask for the GIL: it would wait for a GIL that is thrown away.
@@ -9,8 +10,17 @@
  *   again when os.fork() has returned, by a pending call at the main thread's next step: in a
  *   process without other threads it is the main thread that forks.
  *
- * These are handlers of os.register_at_fork(). A server that forks in C (uWSGI) does not run them,
- * and needs neither.
+ * The order of one os.fork():
+ *
+ *   before()            here: our threads end, or do not ask for the GIL from now on
+ *   the steps' before   base/fork.h: the worker does not use the GIL, reads of stacks are over
+ *   the C library       forks
+ *   the other steps     in the parent and in the child, where a new watcher may already run
+ *   CPython             initialises the GIL in the child
+ *   after_in_parent(),  here: our threads may ask for the GIL again
+ *   after_in_child()
+ *
+ * A server that forks in C (uWSGI) runs the steps alone. It needs neither of the two things.
  */
 #include "hooks.h"
 
@@ -41,7 +51,7 @@ static struct {
     uint64_t returned_cpu_ns; /* the parent's CPU time when our handler after the fork ran */
 } forks;
 
-bool ps_fork_under_way(void)
+bool ps_os_fork_under_way(void)
 {
     return PS_READ(forks.under_way) != 0;
 }
@@ -158,7 +168,7 @@ static PyMethodDef handlers[] = {
     {"after_in_child", after_in_child, METH_NOARGS, NULL},
 };
 
-int ps_fork_init(void)
+int ps_os_fork_init(void)
 {
     PyObject *module = PyImport_ImportModule("posix"), *functions = PyDict_New();
     PyObject *place = module ? PyObject_GetAttrString(module, "register_at_fork") : NULL,
