@@ -515,9 +515,7 @@ bool ps_exceptions_hook(uint32_t wanted)
     if (!handled.wanted || !wanted) memset(&handled, 0, sizeof(handled));
     handled.wanted = done ? wanted : 0;
     handled.process = getpid();
-    for (int i = 0; !done && i < PS_PROBE_COUNT; i++)
-        if (((wanted & PS_EXCEPTION_PROBES) >> i) & 1)
-            ps_info_state((enum ps_probe)i, PS_STATE_REFUSED, reason);
+    if (!done) ps_info_states(wanted & PS_EXCEPTION_PROBES, PS_STATE_REFUSED, reason);
     return done && wanted;
 }
 

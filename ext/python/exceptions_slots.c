@@ -303,11 +303,8 @@ void ps_exceptions_forget(void)
 
 static void tell_what_is_left_out(uint32_t wanted)
 {
-    static const enum ps_probe probes[] = {PS_PROBE_EXCEPTION__STATS, PS_PROBE_EXCEPTION__DETAIL};
-    for (int i = 0; i < 2; i++)
-        if (wanted >> probes[i] & 1)
-            ps_info_state(probes[i], PS_STATE_DEGRADED,
-                          "some types written in C may not be counted: more than 24 have slots of their own");
+    ps_info_states(wanted & (PS_BIT(EXCEPTION__STATS) | PS_BIT(EXCEPTION__DETAIL)), PS_STATE_DEGRADED,
+                   "some types written in C may not be counted: more than 24 have slots of their own");
 }
 
 bool ps_exceptions_hook(uint32_t wanted)

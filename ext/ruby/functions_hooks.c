@@ -532,8 +532,7 @@ static void on_event(VALUE tracepoint, void *data)
 /* A method that is not hooked must not look like one that is never called, so the probes say so. */
 static void degrade(const char *reason)
 {
-    uint32_t already = ps_info_probes_in(PS_STATE_DEGRADED); /* these keep their first reason */
-    ps_info_states((PS_FUNCTION_PROBES | PS_LINE_PROBES) & ~already, PS_STATE_DEGRADED, reason);
+    ps_info_degrade(PS_FUNCTION_PROBES | PS_LINE_PROBES, reason);
 }
 
 static void no_memory(void)

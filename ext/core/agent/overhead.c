@@ -248,8 +248,7 @@ void ps_overhead_take_out(uint32_t probes, uint64_t now)
     char reason[120];
     snprintf(reason, sizeof(reason), "taken out for taking too much CPU time: PROBESCOPE_MAX_OVERHEAD=%s",
              overhead.text);
-    for (int i = 0; i < PS_PROBE_COUNT; i++)
-        if ((probes >> i) & 1) ps_info_taken_out((enum ps_probe)i, now, reason);
+    ps_info_taken_out(probes, now, reason);
     PS_WRITE(ps_overhead_out, ps_overhead_out | probes);
 }
 
@@ -259,8 +258,7 @@ uint32_t ps_overhead_listened(uint32_t raised)
     for (int i = 0; i < GROUPS; i++) {
         if (!is_listened(&groups[i], ps_overhead_out) || is_listened(&groups[i], raised)) continue;
         PS_WRITE(ps_overhead_out, ps_overhead_out & ~groups[i].probes);
-        for (int probe = 0; probe < PS_PROBE_COUNT; probe++)
-            if ((groups[i].probes >> probe) & 1) ps_info_taken_out((enum ps_probe)probe, 0, NULL);
+        ps_info_taken_out(groups[i].probes, 0, NULL);
     }
     return ps_overhead_out & raised;
 }
@@ -268,8 +266,7 @@ uint32_t ps_overhead_listened(uint32_t raised)
 bool ps_overhead_after_fork(void)
 {
     bool functions = false;
-    for (int i = 0; i < PS_PROBE_COUNT; i++)
-        if ((ps_overhead_out >> i) & 1) ps_info_taken_out((enum ps_probe)i, 0, NULL);
+    ps_info_taken_out(ps_overhead_out, 0, NULL);
     ps_overhead_out = 0;
     for (uint32_t i = 0; ps_overhead_functions && i < ps_function_table.rows; i++) {
         ps_row *row = ps_table_at(&ps_function_table, i);

@@ -97,7 +97,10 @@ static void sets_the_states_of_a_set_of_probes(void)
     CHECK_STRING(probescope_info.probes[PS_PROBE_OBJECT__ALLOC].reason, "counts blocks");
     CHECK_STRING(probescope_info.probes[PS_PROBE_OBJECT__STATS].reason, "counts blocks");
     CHECK_STRING(probescope_info.probes[PS_PROBE_LINE].reason, "");
-    ps_info_states(PS_OBJECT_PROBES, PS_STATE_OFF, NULL);
+    ps_info_degrade(PS_OBJECT_PROBES | PS_BIT(LINE), "a second reason");
+    CHECK_STRING(probescope_info.probes[PS_PROBE_OBJECT__ALLOC].reason, "counts blocks");
+    CHECK_STRING(probescope_info.probes[PS_PROBE_LINE].reason, "a second reason");
+    ps_info_states(PS_OBJECT_PROBES | PS_BIT(LINE), PS_STATE_OFF, NULL);
     CHECK_EQUAL(ps_info_probes_in(PS_STATE_DEGRADED), 0);
 }
 

@@ -102,13 +102,16 @@ void ps_info_off(enum ps_probe probe)
     end();
 }
 
-void ps_info_taken_out(enum ps_probe probe, uint64_t ns, const char *reason)
+void ps_info_taken_out(uint32_t probes, uint64_t ns, const char *reason)
 {
     /* In one change, so that a command never reads the state without the time. */
     begin();
-    probescope_info.probes[probe].state = ns ? PS_STATE_REFUSED : PS_STATE_OFF;
-    if (ns) COPY(probescope_info.probes[probe].reason, reason ? reason : "");
-    probescope_info.probes[probe].out_ns = ns;
+    for (int i = 0; i < PS_PROBE_COUNT; i++) {
+        if (!((probes >> i) & 1)) continue;
+        probescope_info.probes[i].state = ns ? PS_STATE_REFUSED : PS_STATE_OFF;
+        if (ns) COPY(probescope_info.probes[i].reason, reason ? reason : "");
+        probescope_info.probes[i].out_ns = ns;
+    }
     end();
 }
 

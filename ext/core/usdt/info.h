@@ -31,10 +31,10 @@ uint32_t ps_info_probes_in(enum ps_state state);
  */
 void ps_info_off(enum ps_probe probe);
 /*
- * Records that the probe's hooks were taken out at `ns`, and that the probe is refused. ns 0 ends
- * that: the probe is off until the VM reports otherwise.
+ * Records that the hooks of these probes were taken out at `ns`, and that the probes are refused.
+ * ns 0 ends that: the probes are off until the VM reports otherwise.
  */
-void ps_info_taken_out(enum ps_probe probe, uint64_t ns, const char *reason);
+void ps_info_taken_out(uint32_t probes, uint64_t ns, const char *reason);
 enum ps_state ps_info_state_of(enum ps_probe probe);
 /*
  * Sets the state of these probes, a bit for each, to degraded. One that is degraded, refused or
