@@ -164,8 +164,7 @@ bool ps_functions_leave(PyCodeObject *code, ps_address frame, int outcome, uint6
          */
         return is_covered(code);
     }
-    if (PS_ENABLED(FUNCTION__RETURN) && row->site) ps_functions_fire_return(row, stack, &call, outcome);
-    if (outcome != PS_OUTCOME_SUSPENDED && ps_slow_reached(&call)) ps_slow_fire(row, stack, &call, outcome);
+    ps_functions_left(row, stack, &call, outcome);
     return true;
 }
 

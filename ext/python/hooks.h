@@ -17,6 +17,7 @@
 #include "agent/switching.h"
 #include "base/thread_id.h"
 #include "calls/shadow_stack.h"
+#include "features/requests.h"
 #include "table/interned_strings.h"
 #include "table/kept.h"
 #include "table/known.h"
@@ -231,16 +232,8 @@ void ps_tracebacks_forget(void);
 
 /* requests_binding.c: request__start, request__done */
 int ps_requests_init(PyObject *module);
-/*
- * For ps_routes_row(): the counters of the current request; NULL also while nobody listens to
- * stats__by_request. The first is for another thread, which must stand still meanwhile.
- */
+/* ps_requests_counted() for another thread, which must stand still meanwhile. */
 ps_counted *ps_requests_counted_of(PyThreadState *thread);
-ps_counted *ps_requests_counted_now(void);
-static inline ps_counted *ps_requests_counted(void)
-{
-    return PS_ENABLED(STATS__BY_REQUEST) ? ps_requests_counted_now() : NULL;
-}
 #if PS_HAVE_GIL
 /* With the GIL, before the first ps_requests_read(). */
 void ps_requests_prepare(void);

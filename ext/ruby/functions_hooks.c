@@ -507,8 +507,7 @@ static void on_call_or_return(struct target *target, rb_trace_arg_t *arg, bool i
         ps_call call;
         int outcome = is_raising(stack, target, row, arg) ? PS_OUTCOME_RAISED : PS_OUTCOME_RETURNED;
         if (!ps_stack_leave(stack, row, now, outcome, &call)) return;
-        if (PS_ENABLED(FUNCTION__RETURN)) ps_functions_fire_return(row, stack, &call, outcome);
-        if (ps_slow_reached(&call)) ps_slow_fire(row, stack, &call, outcome);
+        ps_functions_left(row, stack, &call, outcome);
     }
 }
 

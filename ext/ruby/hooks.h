@@ -20,6 +20,7 @@
 #include "agent/switching.h"
 #include "base/thread_id.h"
 #include "calls/shadow_stack.h"
+#include "features/requests.h"
 #include "table/interned_strings.h"
 #include "table/kept.h"
 #include "table/known.h"
@@ -157,12 +158,6 @@ void ps_trace_context_init(void);
 
 /* requests_binding.c: request__start, request__done, and the current request (context/vm.h) */
 void ps_requests_init(VALUE native);
-ps_counted *ps_requests_counted_now(void);
-/* The same for ps_routes_row(). NULL also while nobody listens to stats__by_request. */
-static inline ps_counted *ps_requests_counted(void)
-{
-    return PS_ENABLED(STATS__BY_REQUEST) ? ps_requests_counted_now() : NULL;
-}
 /* The Probescope::Native::Request of the thread's current fiber, or nil. VM lock held. */
 VALUE ps_requests_of(VALUE thread);
 /* The counters of `request`. NULL: it is no request, or nobody listens to stats__by_request. */

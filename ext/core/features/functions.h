@@ -10,6 +10,7 @@
 #include "base/atomic.h"
 #include "base/clock.h"
 #include "calls/shadow_stack.h"
+#include "features/slow_calls.h"
 #include "usdt/probe.h"
 
 /* For a call that was just entered or resumed. */
@@ -29,6 +30,13 @@ static inline void ps_functions_entered(const ps_row *row, const ps_stack *stack
     if (PS_UNLIKELY(!entered)) return;
     if (called) entered->called = *called;
     entered->start = ps_ticks();
+}
+
+/* The last step of an exit, for a call that has just left the stack. */
+static inline void ps_functions_left(const ps_row *row, ps_stack *stack, const ps_call *call, int outcome)
+{
+    if (PS_ENABLED(FUNCTION__RETURN)) ps_functions_fire_return(row, stack, call, outcome);
+    if (outcome != PS_OUTCOME_SUSPENDED && ps_slow_reached(call)) ps_slow_fire(row, stack, call, outcome);
 }
 
 static inline void ps_functions_fire_line(const ps_site *site, uint64_t line)

@@ -72,6 +72,13 @@ void ps_request_forget(ps_request *request);
 
 /* The span_id of the current request, or 0. */
 uint64_t ps_request_id(void);
+/* The counters of the current request, or NULL. Each VM's extension has this function. */
+ps_counted *ps_requests_counted_now(void);
+/* The same for ps_routes_row(). NULL also while no tracer listens to stats__by_request. */
+static inline ps_counted *ps_requests_counted(void)
+{
+    return PS_ENABLED(STATS__BY_REQUEST) ? ps_requests_counted_now() : NULL;
+}
 /*
  * Reads the application's current span. If it cannot be read, those of `probes` that are on become
  * degraded until the detach.
