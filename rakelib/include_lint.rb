@@ -15,14 +15,7 @@ class IncludeLint
   # Tests include what they like.
   TESTS = %w[core/test libstapsdt/test].freeze
   # Includes of a higher layer that remain, with the reason. {file => {included file => reason}}
-  EXCEPTIONS = {
-    "core/table/flush.c" => {
-      # The flush fires the rows of every feature. The features are to hand it their tables and their
-      # functions that fire a row.
-      "core/calls/shadow_stack.h" => "ps_stack_lost is among the dropped rows of stats__done",
-      "core/features/samples.h" => "sample__frame and the counters of samples are fired by the flush"
-    }
-  }.freeze
+  EXCEPTIONS = {}.freeze
   INCLUDE = /^[ \t]*#[ \t]*include[ \t]+["<]([^">]+)[">]/
 
   # The modules and what they include: a header and the source of the same name are one module.

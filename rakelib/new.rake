@@ -223,20 +223,26 @@ module New
                       "    #{name}: {value: 1}, # #{TODO}")
       New.insert_line("tests/test_every_probe.py", /^ +"stats__done": /,
                       %(    "#{name}": {"value": 1},  # #{TODO}))
-      known = File.read("ext/core/usdt/probe_groups.h").include?("define #{probes} ")
-      known ? puts("#{probes} is there: add PS_BIT(#{constant}) in ext/core/usdt/probe_groups.h") : feature
+      known = Dir["ext/core/features/*.c"].sort.find do |file|
+        File.read(file).match?(/\.probes = .*PS_(BIT\()?#{group.upcase}_/)
+      end
+      known ? puts("#{known} has the feature: add PS_BIT(#{constant}) to its probes") : serve
     end
 
     private
 
     def group = name[/\A[a-z]+/]
     def constant = name.upcase
-    def probes = "PS_#{group.upcase}_PROBES"
+    def feature = "#{group}s"
+    def described = "ps_#{feature}_feature"
     def switch = "ps_#{group}_switch"
 
-    def feature
-      New.insert_line("ext/core/usdt/probe_groups.h", /^\n(?=#endif)/,
-                      "#define #{probes} PS_BIT(#{constant})")
+    def serve
+      New.create("ext/core/features/#{feature}.h", header)
+      New.create("ext/core/features/#{feature}.c", description)
+      New.insert_line("ext/core/features/features.c", %r{^#include "features/backtraces.h"},
+                      %(#include "features/#{feature}.h"))
+      New.insert("ext/core/features/features.c", /^    NULL,/, "    &#{described},\n")
       places = {"ruby" => ["Ruby", "probescope.c", %r{^/\* trace_context\.c}],
                 "python" => ["Python", "module.c", %r{^/\* current_stack\.c}]}
       places.each do |folder, (language, table, before)|
@@ -244,8 +250,35 @@ module New
         New.insert("ext/#{folder}/hooks.h", before,
                    "/* #{group}_hooks.c: #{name} */\nbool #{switch}(uint32_t wanted);\n\n")
         New.insert_line("ext/#{folder}/#{table}", /^ +\{\.probes = PS_REQUEST_PROBES\},/,
-                        "    {.probes = #{probes}, .hook = #{switch}},")
+                        "    {.probes = PS_BIT(#{constant}), .hook = #{switch}},")
       end
+    end
+
+    def header
+      <<~C
+        /* #{TODO}: #{name}, which the hooks of the VM fire. */
+        #ifndef PS_#{feature.upcase}_H
+        #define PS_#{feature.upcase}_H
+
+        #include "table/feature.h"
+
+        extern const ps_feature #{described};
+
+        #endif
+      C
+    end
+
+    def description
+      <<~C
+        #include "features/#{feature}.h"
+
+        #include "usdt/looking.h"
+
+        const ps_feature #{described} = {
+            .probes = PS_BIT(#{constant}),
+            .kinds = 0, /* #{TODO}: 1u << its kind in looking.h */
+        };
+      C
     end
 
     def hook(language)
@@ -269,7 +302,7 @@ module New
 
         bool #{switch}(uint32_t wanted)
         {
-            bool wants = wanted & #{probes};
+            bool wants = wanted & PS_BIT(#{constant});
             if (wants == on) return true;
             /* #{TODO}: puts the hook in or takes it out. */
             on = wants;

@@ -32,5 +32,8 @@ RSpec.describe "rake new:command and new:probe", :slow do
     expect(File.read("#{@copy}/providers/gcs.bt")).to include("$kind = str(arg0, 64);")
     expect(File.read("#{@copy}/ext/core/usdt/probes.gen.h"))
       .to include("void ps_fire_thread__start(uint64_t ")
+    expect(File.read("#{@copy}/ext/core/features/features.c")).to include("    &ps_threads_feature,\n")
+    run("cc", "-fsyntax-only", "-Wall", "-Werror", "-D_GNU_SOURCE", "-Iext/core",
+        "ext/core/features/threads.c", "ext/core/features/features.c")
   end
 end

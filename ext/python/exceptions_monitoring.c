@@ -8,6 +8,7 @@
 
 #include "base/atomic.h"
 #include "base/clock.h"
+#include "features/exceptions.h"
 #include "usdt/info.h"
 #include "usdt/probe.h"
 

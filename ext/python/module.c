@@ -21,7 +21,7 @@ bool ps_forced(void)
 }
 
 /* In the order in which hooks are switched. */
-static const ps_feature features[] = {
+static const ps_hooks hooks[] = {
     {.probes = PS_EXCEPTION_PROBES,
      .hook = ps_exceptions_switch,
      .needs_upkeep = ps_exceptions_needs_upkeep,
@@ -263,7 +263,7 @@ static int execute(PyObject *module)
     snprintf(version, sizeof(version), "%s", Py_GetVersion());
     version[strcspn(version, " ")] = '\0';
     ps_info_start("python", version, PROBESCOPE_VERSION);
-    ps_features_init(features, sizeof(features) / sizeof(features[0]));
+    ps_features_init(hooks, sizeof(hooks) / sizeof(hooks[0]));
     ps_info_state(PS_PROBE_GVL__WAIT, PS_STATE_UNSUPPORTED,
                   "CPython tells nobody which threads wait for the GIL");
     if (ps_os_fork_init() < 0 || !prepare_end()) return -1;

@@ -54,7 +54,7 @@ static const ps_vm vm = {
 };
 
 /* In the order in which hooks are switched. */
-static const ps_feature features[] = {
+static const ps_hooks hooks[] = {
     {.probes = PS_EXCEPTION_PROBES,
      .hook = ps_exceptions_switch,
      .refused = ps_jit_refuses_raises,
@@ -316,7 +316,7 @@ RUBY_FUNC_EXPORTED void Init_probescope(void)
     ps_latency_define_methods(native);
     VALUE version = rb_const_get(probescope, rb_intern("VERSION"));
     ps_info_start("ruby", ruby_version, StringValueCStr(version));
-    ps_features_init(features, sizeof(features) / sizeof(features[0]));
+    ps_features_init(hooks, sizeof(hooks) / sizeof(hooks[0]));
     if (ps_gvl_reason()) ps_info_state(PS_PROBE_GVL__WAIT, PS_STATE_UNSUPPORTED, ps_gvl_reason());
     if (!PS_HAVE_RESCUE_EVENT)
         ps_info_state(PS_PROBE_EXCEPTION__RESCUE, PS_STATE_UNSUPPORTED, "Ruby tells of rescues from 3.3 on");

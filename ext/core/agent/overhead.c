@@ -6,29 +6,12 @@
 
 #include "base/atomic.h"
 #include "base/clock.h"
+#include "features/functions.h"
+#include "table/feature.h"
 #include "table/flush.h"
-#include "table/table.h"
 #include "usdt/info.h"
-#include "usdt/probe_groups.h"
 
 #define MILLION 1000000u
-
-/*
- * Probes whose hooks are taken out together, and the kinds that those hooks are counted as. The
- * first group is that of functions.
- */
-static const struct group {
-    uint32_t probes, kinds;
-} groups[] = {
-    {PS_FUNCTION_PROBES, 1u << PS_LOOK_FUNCTION},
-    {PS_LINE_PROBES, 1u << PS_LOOK_LINE},
-    {PS_EXCEPTION_PROBES | PS_BACKTRACE_PROBES,
-     1u << PS_LOOK_EXCEPTION | 1u << PS_LOOK_BACKTRACE | 1u << PS_LOOK_BRACKET},
-    {PS_OBJECT_PROBES, 1u << PS_LOOK_OBJECT},
-    {PS_GC_PROBES, 1u << PS_LOOK_COLLECTION},
-    {PS_BIT(GVL__WAIT), 1u << PS_LOOK_LOCK},
-};
-enum { GROUPS = sizeof(groups) / sizeof(groups[0]) };
 
 static struct {
     char text[16]; /* the limit as the environment has it */
@@ -80,16 +63,36 @@ void ps_overhead_start(void)
 
 /* ---- What is taken out ---- */
 
-static bool is_listened(const struct group *group, uint32_t wanted)
+/* Is it the first of the features that are taken out together? */
+static bool leads(const ps_feature *feature)
 {
-    return (group->probes & wanted) != 0;
+    return feature->kinds && !feature->taken_out_with;
 }
 
-static uint64_t time_of(const struct group *group, const ps_looked *looked)
+static bool is_with(const ps_feature *feature, const ps_feature *first)
+{
+    return feature == first || feature->taken_out_with == first;
+}
+
+/* The probes of a feature and of those that are taken out with it. */
+static uint32_t probes_with(const ps_feature *first)
+{
+    uint32_t probes = 0;
+    for (const ps_feature *const *each = ps_features; *each; each++)
+        if (is_with(*each, first)) probes |= (*each)->probes;
+    return probes;
+}
+
+/* The time that their hooks took. 0 when no tracer listens to them. */
+static uint64_t time_with(const ps_feature *first, const ps_looked *looked, uint32_t wanted)
 {
     uint64_t ns = 0;
+    uint32_t kinds = 0;
+    if (!(probes_with(first) & wanted)) return 0;
+    for (const ps_feature *const *each = ps_features; *each; each++)
+        if (is_with(*each, first)) kinds |= (*each)->kinds;
     for (int kind = 0; kind < PS_LOOK_KINDS; kind++)
-        if ((group->kinds >> kind) & 1) ns += looked->ns[kind];
+        if ((kinds >> kind) & 1) ns += looked->ns[kind];
     return ns;
 }
 
@@ -155,7 +158,7 @@ static void say_functions(uint32_t wanted)
     char reason[120];
     snprintf(reason, sizeof(reason), "%u function%s not counted any more: PROBESCOPE_MAX_OVERHEAD=%s",
              overhead.functions, overhead.functions == 1 ? " is" : "s are", overhead.text);
-    ps_info_states(PS_FUNCTION_PROBES & wanted, PS_STATE_DEGRADED, reason);
+    ps_info_states(ps_functions_feature.probes & wanted, PS_STATE_DEGRADED, reason);
 }
 
 /*
@@ -185,25 +188,25 @@ static bool take_functions(const ps_looked *looked, uint64_t need, uint32_t want
     return true;
 }
 
-static uint32_t dearest(const ps_looked *looked, uint32_t wanted, int first)
+/* Returns the probes of the hooks that took most, without those of one feature or of none. */
+static uint32_t dearest(const ps_looked *looked, uint32_t wanted, const ps_feature *without)
 {
     uint32_t probes = 0;
     uint64_t most = 0;
-    for (int i = first; i < GROUPS; i++) {
-        uint64_t ns = time_of(&groups[i], looked);
-        if (!is_listened(&groups[i], wanted) || ns <= most) continue;
+    for (const ps_feature *const *each = ps_features; *each; each++) {
+        uint64_t ns = leads(*each) && *each != without ? time_with(*each, looked, wanted) : 0;
+        if (ns <= most) continue;
         most = ns;
-        probes = groups[i].probes;
+        probes = probes_with(*each);
     }
     return probes;
 }
 
 uint32_t ps_overhead_judge(const ps_overhead_window *window, uint32_t wanted, uint64_t now)
 {
-    uint64_t hooks = 0,
-             functions = is_listened(&groups[0], wanted) ? time_of(&groups[0], &window->looked) : 0;
-    for (int i = 0; i < GROUPS; i++)
-        if (is_listened(&groups[i], wanted)) hooks += time_of(&groups[i], &window->looked);
+    uint64_t hooks = 0, functions = time_with(&ps_functions_feature, &window->looked, wanted);
+    for (const ps_feature *const *each = ps_features; *each; each++)
+        if (leads(*each)) hooks += time_with(*each, &window->looked, wanted);
     bool before = overhead.over;
     overhead.over = is_above(hooks, window->cpu_ns, ps_overhead_limit / 10 * 9);
     if (!overhead.over) return 0;
@@ -213,10 +216,11 @@ uint32_t ps_overhead_judge(const ps_overhead_window *window, uint32_t wanted, ui
     }
     overhead.over = false;
     uint64_t left = window->cpu_ns > functions ? window->cpu_ns - functions : 0;
-    if (is_above(hooks - functions, left, ps_overhead_limit)) return dearest(&window->looked, wanted, 1);
+    if (is_above(hooks - functions, left, ps_overhead_limit))
+        return dearest(&window->looked, wanted, &ps_functions_feature);
     uint64_t need = excess(hooks, window->cpu_ns, ps_overhead_limit / 4 * 3);
     if (functions && take_functions(&window->looked, need, wanted, now)) return 0;
-    return dearest(&window->looked, wanted, 0);
+    return dearest(&window->looked, wanted, NULL);
 }
 
 /* ---- For the watcher ---- */
@@ -255,10 +259,11 @@ void ps_overhead_take_out(uint32_t probes, uint64_t now)
 uint32_t ps_overhead_listened(uint32_t raised)
 {
     if (PS_LIKELY(!ps_overhead_out)) return 0;
-    for (int i = 0; i < GROUPS; i++) {
-        if (!is_listened(&groups[i], ps_overhead_out) || is_listened(&groups[i], raised)) continue;
-        PS_WRITE(ps_overhead_out, ps_overhead_out & ~groups[i].probes);
-        ps_info_taken_out(groups[i].probes, 0, NULL);
+    for (const ps_feature *const *each = ps_features; *each; each++) {
+        uint32_t probes = leads(*each) ? probes_with(*each) : 0;
+        if (!(probes & ps_overhead_out) || probes & raised) continue;
+        PS_WRITE(ps_overhead_out, ps_overhead_out & ~probes);
+        ps_info_taken_out(probes, 0, NULL);
     }
     return ps_overhead_out & raised;
 }

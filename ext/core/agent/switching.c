@@ -3,7 +3,7 @@
 #include "agent/overhead.h"
 #include "base/atomic.h"
 #include "base/clock.h"
-#include "features/samples.h"
+#include "table/feature.h"
 #include "table/flush.h"
 #include "table/interned_strings.h"
 #include "table/routes.h"
@@ -11,25 +11,25 @@
 #include "usdt/probe.h"
 
 static struct {
-    const ps_feature *table;
+    const ps_hooks *table;
     size_t count;
     const ps_vm *vm; /* NULL before the first installation */
     bool installed;
     bool any; /* a tracer listens */
 } features;
 
-static bool serves(const ps_feature *feature, int probe)
+static bool serves(const ps_hooks *hooks, int probe)
 {
-    return (feature->probes >> probe) & 1;
+    return (hooks->probes >> probe) & 1;
 }
 
 static void state_probes(uint32_t wanted)
 {
     const char *refused[PS_PROBE_COUNT] = {NULL};
-    for (const ps_feature *feature = features.table; feature < features.table + features.count; feature++) {
-        const char *reason = feature->refused ? feature->refused() : NULL;
+    for (const ps_hooks *hooks = features.table; hooks < features.table + features.count; hooks++) {
+        const char *reason = hooks->refused ? hooks->refused() : NULL;
         for (int i = 0; reason && i < PS_PROBE_COUNT; i++)
-            if (serves(feature, i)) refused[i] = reason;
+            if (serves(hooks, i)) refused[i] = reason;
     }
     for (int i = 0; i < PS_PROBE_COUNT; i++) {
         enum ps_state state = ps_info_state_of((enum ps_probe)i);
@@ -43,7 +43,7 @@ static void state_probes(uint32_t wanted)
     }
 }
 
-void ps_features_init(const ps_feature *table, size_t count)
+void ps_features_init(const ps_hooks *table, size_t count)
 {
     features.table = table;
     features.count = count;
@@ -66,7 +66,8 @@ static bool forget_names(void)
     bool (*try_lock)(void) =
         features.vm && features.vm->try_lock_tables ? features.vm->try_lock_tables : ps_flush_try_lock;
     if (!try_lock()) return false;
-    ps_samples_forget_stacks();
+    for (const ps_feature *const *each = ps_features; *each; each++)
+        if ((*each)->forget) (*each)->forget();
     ps_routes_clear();
     ps_sites_clear();
     ps_flush_unlock();

@@ -16,7 +16,7 @@
 /*
  * A function that a feature does not need is NULL. Called with the VM lock, unless noted otherwise.
  */
-typedef struct ps_feature {
+typedef struct ps_hooks {
     uint32_t probes; /* the probes that it serves */
     /*
      * Makes the feature's hooks match the probes that have listeners, or does a slice of that.
@@ -34,12 +34,12 @@ typedef struct ps_feature {
      */
     bool (*needs_upkeep)(void);
     void (*do_upkeep)(void);
-} ps_feature;
+} ps_hooks;
 
 /*
  * Called once, after ps_info_start(). The table must stay valid. Hooks are switched in its order.
  */
-void ps_features_init(const ps_feature *table, size_t count);
+void ps_features_init(const ps_hooks *table, size_t count);
 /* Starts the watcher. Returns 0 or an errno. */
 int ps_features_install(const ps_vm *vm);
 bool ps_features_installed(void);

@@ -330,7 +330,7 @@ static bool is_late(uint64_t now)
 
 static void sample_when_due(uint64_t now)
 {
-    bool wanted = PS_ENABLED(SAMPLE) || PS_ENABLED(SAMPLE__STATS) || PS_ENABLED(SAMPLE__FRAME);
+    bool wanted = ps_any_enabled(ps_samples_feature.probes);
     if (wanted && !watcher.sampling) {
         ps_samples_begin();
         watcher.next_sample_ns = now;

@@ -9,6 +9,7 @@
 
 uint32_t ps_stack_epoch = 1;
 uint64_t ps_stack_lost;
+ps_table ps_function_table;
 
 ps_stack *ps_stack_new(void)
 {

@@ -19,6 +19,20 @@
 #include "calls/open_calls.h"
 #include "table/table.h"
 
+extern ps_table ps_function_table;
+/*
+ * The counters of its rows; times in ticks. The first one is added to last. The watcher reads and
+ * resets the one that is not summed.
+ */
+enum {
+    PS_FUNCTION_CALLS,
+    PS_FUNCTION_SELF,
+    PS_FUNCTION_ELAPSED,
+    PS_FUNCTION_RAISED,
+    PS_FUNCTION_RESUMED,
+    PS_FUNCTION_MAX, /* not summed */
+};
+
 enum { PS_OUTCOME_RETURNED, PS_OUTCOME_RAISED, PS_OUTCOME_SUSPENDED };
 enum { PS_STACK_DEPTH_MAX = 1 << 16, PS_STACK_SUSPECT_DEPTH = 1024 };
 

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "features/exceptions.h"
+#include "usdt/looking.h"
 #include "usdt/probe.h"
 
 void ps_backtraces_fire(const ps_backtrace *backtrace)
@@ -39,3 +40,9 @@ int ps_nearest_own_line(ps_line_walk *walk, void *stack, int *other)
     if (other) *other = nearest;
     return -1;
 }
+
+const ps_feature ps_backtraces_feature = {
+    .probes = PS_BACKTRACE_PROBES,
+    .kinds = 1u << PS_LOOK_BACKTRACE,
+    .taken_out_with = &ps_exceptions_feature,
+};

@@ -9,8 +9,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "table/feature.h"
 #include "table/routes.h"
-#include "table/table.h"
+
+extern const ps_feature ps_backtraces_feature;
 
 typedef struct ps_backtrace {
     const char *kind;      /* which method or function formatted it */

@@ -4,7 +4,11 @@
 #include "base/clock.h"
 #include "base/thread_id.h"
 #include "table/flush.h"
+#include "usdt/looking.h"
 #include "usdt/probe.h"
+
+static ps_table by_route;
+ps_table ps_exception_table = {.routes = &by_route};
 
 /* ---- Rows ---- */
 
@@ -132,3 +136,48 @@ void ps_exceptions_fire_detail(const ps_row *row, uint32_t depth, uint64_t cost,
     };
     ps_fire_exception__detail(site->name, site->file, site->line, depth, ps_ticks_to_ns(cost), &more);
 }
+
+/* ---- The flush ---- */
+
+static bool fire_row(ps_row *row, const ps_row_subject *of)
+{
+    const ps_site *site = of->site, *const *at = of->places->at;
+    uint64_t raised = ps_row_take(row, PS_EXCEPTION_RAISED);
+    uint64_t rescued = ps_row_take(row, PS_EXCEPTION_RESCUED);
+    uint64_t strings = ps_row_take_ns(row, PS_EXCEPTION_STRINGS);
+    if (!raised && !rescued && !strings) return false;
+    const ps_site *rescue = ps_site_or_none(&at[PS_EXCEPTION_RESCUED_AT]);
+    const ps_site *asked = ps_site_or_none(&at[PS_EXCEPTION_ASKED_AT]);
+    const ps_site *app = ps_site_or_none(&at[PS_EXCEPTION_APP_AT]);
+    struct ps_more_exception__stats more = {
+        .path = site->path,
+        .function = ps_site_or_none(&at[PS_EXCEPTION_RAISED_IN])->name,
+        .depth_sum = ps_row_take(row, PS_EXCEPTION_DEPTH),
+        .depth_max = ps_row_take(row, PS_EXCEPTION_DEPTH_MAX),
+        .string_cost = strings,
+        .rescued = rescued,
+        .rescue_file = rescue->file,
+        .rescue_line = rescue->line,
+        .asked_file = asked->file,
+        .asked_line = asked->line,
+        .app_file = app->file,
+        .app_line = app->line,
+        .rescued_at_once = ps_row_take(row, PS_EXCEPTION_RESCUED_AT_ONCE),
+        .request = of->request->name,
+        .request_number = of->request->line,
+    };
+    ps_fire_exception__stats(site->name, site->file, site->line, raised,
+                             ps_row_take_ns(row, PS_EXCEPTION_COST), &more);
+    return true;
+}
+
+const ps_feature ps_exceptions_feature = {
+    .probes = PS_EXCEPTION_PROBES,
+    .with_request = PS_BIT(EXCEPTION__DETAIL),
+    .kinds = 1u << PS_LOOK_EXCEPTION | 1u << PS_LOOK_BRACKET,
+    .table = &ps_exception_table,
+    .row_probe = PS_PROBE_EXCEPTION__STATS,
+    .events = PS_EXCEPTION_RAISED,
+    .maximum = PS_EXCEPTION_DEPTH_MAX,
+    .fire_row = fire_row,
+};

@@ -12,8 +12,27 @@
 #include <stdint.h>
 
 #include "context/span.h"
+#include "table/feature.h"
 #include "table/routes.h"
-#include "table/table.h"
+
+extern const ps_feature ps_exceptions_feature;
+extern ps_table ps_exception_table;
+
+/* Its counters; times in ticks. A hook adds to the first one last. */
+enum {
+    PS_EXCEPTION_RAISED,
+    PS_EXCEPTION_COST,
+    PS_EXCEPTION_DEPTH,
+    PS_EXCEPTION_STRINGS,
+    PS_EXCEPTION_RESCUED,
+    PS_EXCEPTION_RESCUED_AT_ONCE,
+    PS_EXCEPTION_DEPTH_MAX, /* not summed */
+};
+/*
+ * Indexes into `at` of a row: further places of the exception. The row's own site has the type as
+ * its name. Of RAISED_IN only the name is used: the function.
+ */
+enum { PS_EXCEPTION_RAISED_IN, PS_EXCEPTION_RESCUED_AT, PS_EXCEPTION_ASKED_AT, PS_EXCEPTION_APP_AT };
 
 /*
  * Finds further places of a raise: the function that raised, and the nearest line of the

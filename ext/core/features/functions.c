@@ -1,6 +1,9 @@
 #include "features/functions.h"
 
+#include "base/atomic.h"
 #include "base/clock.h"
+#include "table/flush.h"
+#include "usdt/looking.h"
 #include "usdt/probe.h"
 
 void ps_functions_fire_entry(const ps_row *row, const ps_stack *stack, bool resumed)
@@ -21,3 +24,38 @@ void ps_functions_fire_return(const ps_row *row, const ps_stack *stack, const ps
     ps_fire_function__return(row->site->name, row->site->file, row->site->line, ps_ticks_to_ns(call->elapsed),
                              ps_ticks_to_ns(call->self), &more);
 }
+
+static bool fire_row(ps_row *row, const ps_row_subject *of)
+{
+    const ps_site *site = of->site;
+    uint64_t calls = ps_row_take(row, PS_FUNCTION_CALLS), resumed = ps_row_take(row, PS_FUNCTION_RESUMED);
+    uint64_t out_ns = PS_READ(row->function.out_ns);
+    /*
+     * A function that was taken out is fired each time, so that a tracer that came later learns of
+     * it.
+     */
+    if (!calls && !resumed && !out_ns) return false;
+    uint64_t self = ps_row_take_ns(row, PS_FUNCTION_SELF);
+    struct ps_more_function__stats more = {
+        .path = site->path,
+        .elapsed = ps_row_take_ns(row, PS_FUNCTION_ELAPSED),
+        .max = ps_row_take_ns(row, PS_FUNCTION_MAX),
+        .raised = ps_row_take(row, PS_FUNCTION_RAISED),
+        .resumed = resumed,
+        .out = out_ns,
+    };
+    ps_fire_function__stats(site->name, site->file, site->line, calls, self, &more);
+    return true;
+}
+
+const ps_feature ps_functions_feature = {
+    .probes = PS_FUNCTION_PROBES,
+    .with_request = PS_SLOW_PROBES,
+    .kinds = 1u << PS_LOOK_FUNCTION,
+    .table = &ps_function_table,
+    .row_probe = PS_PROBE_FUNCTION__STATS,
+    .events = PS_FUNCTION_CALLS,
+    .maximum = PS_FUNCTION_MAX,
+    .fire_row = fire_row,
+    .lost = &ps_stack_lost,
+};

@@ -1,6 +1,7 @@
 /*
- * The end of the hooks of calls and lines, in every language: what is fired, and in which order.
- * The row has its site.
+ * Functions and lines. The rows and counters of functions are those of shadow stacks
+ * (shadow_stack.h). Here is the end of the hooks of calls and lines, in every language: what is
+ * fired, and in which order. The row has its site.
  */
 #ifndef PS_FUNCTIONS_H
 #define PS_FUNCTIONS_H
@@ -11,7 +12,10 @@
 #include "base/clock.h"
 #include "calls/shadow_stack.h"
 #include "features/slow_calls.h"
+#include "table/feature.h"
 #include "usdt/probe.h"
+
+extern const ps_feature ps_functions_feature;
 
 /* For a call that was just entered or resumed. */
 void ps_functions_fire_entry(const ps_row *row, const ps_stack *stack, bool resumed);

@@ -1,13 +1,22 @@
-/* The part of an allocation hook that runs once the row is known. */
+/*
+ * Allocations: a row for each class and place. The part of an allocation hook that runs once the row
+ * is known is here.
+ */
 #ifndef PS_OBJECTS_H
 #define PS_OBJECTS_H
 
 #include <stddef.h>
 
 #include "base/atomic.h"
+#include "table/feature.h"
 #include "table/routes.h"
-#include "table/table.h"
 #include "usdt/probe.h"
+
+extern const ps_feature ps_objects_feature;
+extern ps_table ps_object_table;
+
+/* Its counters. A hook adds to the first one last. */
+enum { PS_OBJECT_COUNT, PS_OBJECT_BYTES };
 
 /*
  * Counts an allocation, and fires object__alloc if a tracer listens. When the row has no name yet,

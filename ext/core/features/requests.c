@@ -38,6 +38,13 @@ static void random_bytes(void *to, size_t size)
         ((unsigned char *)to)[i] = (unsigned char)((salt *= 0x9e3779b97f4a7c15u) >> 56);
 }
 
+bool ps_requests_wanted(void)
+{
+    uint32_t probes = PS_BIT(STATS__BY_REQUEST);
+    for (const ps_feature *const *each = ps_features; *each; each++) probes |= (*each)->with_request;
+    return ps_any_enabled(probes);
+}
+
 uint64_t ps_request_id(void)
 {
     const ps_request *request = ps_vm_request();
@@ -224,3 +231,8 @@ void ps_request_forget(ps_request *request)
     ps_routes_known(&request->counted, request->method, route);
     ps_routes_end(&request->counted);
 }
+
+const ps_feature ps_requests_feature = {
+    .probes = PS_REQUEST_PROBES,
+    .with_request = PS_REQUEST_PROBES,
+};

@@ -16,8 +16,11 @@
 #include <sys/types.h>
 
 #include "context/span.h"
+#include "table/feature.h"
 #include "table/routes.h"
 #include "usdt/probe.h"
+
+extern const ps_feature ps_requests_feature;
 
 enum { PS_METHOD_MAX = 31, PS_ROUTE_MAX = 255, PS_SYSTEM_MAX = 31, PS_QUEUE_MAX = 62, PS_SCHEME_MAX = 15 };
 
@@ -43,12 +46,7 @@ typedef struct ps_request {
 /*
  * True while a tracer listens to a probe that needs requests. Otherwise no request should be begun.
  */
-static inline bool ps_requests_wanted(void)
-{
-    return PS_ENABLED(REQUEST__START) || PS_ENABLED(REQUEST__DONE) || PS_ENABLED(FUNCTION__SLOW1MS) ||
-           PS_ENABLED(FUNCTION__SLOW10MS) || PS_ENABLED(FUNCTION__SLOW100MS) ||
-           PS_ENABLED(EXCEPTION__DETAIL) || PS_ENABLED(STATS__BY_REQUEST);
-}
+bool ps_requests_wanted(void);
 
 /* Sets a flag in probescope_info: from now on requests or jobs are reported, if any come. */
 void ps_requests_told(void);

@@ -1,18 +1,21 @@
 #include "features/samples.h"
 
 #include <pthread.h>
+#include <string.h>
 
 #include "base/atomic.h"
 #include "base/clock.h"
 #include "base/fork.h"
+#include "base/hash.h"
 #include "base/memory.h"
 #include "features/thread_clocks.h"
+#include "table/flush.h"
 #include "usdt/info.h"
 #include "usdt/probe.h"
 #include "usdt/probe_groups.h"
 
-uint64_t ps_samples_missed;
-uint64_t ps_samples_taken;
+static ps_table by_route;
+ps_table ps_sample_table = {.routes = &by_route};
 
 /*
  * When a request waited longer than this while the CPU clock stood still, the process was not on
@@ -59,7 +62,7 @@ static struct stack_set take_stacks(void)
     return taken;
 }
 
-void ps_samples_forget_stacks(void)
+static void forget_stacks(void)
 {
     struct stack_set stale = take_stacks();
     for (uint32_t i = 0; i < stale.count; i++) ps_memory_give(stale.stack[i], sizeof(*stale.stack[i]));
@@ -67,7 +70,7 @@ void ps_samples_forget_stacks(void)
 
 void ps_samples_end(void)
 {
-    ps_samples_forget_stacks();
+    forget_stacks();
     ps_thread_clocks_forget();
 }
 
@@ -220,7 +223,8 @@ void ps_samples_add(const ps_sample_frame *frames, uint32_t count, uint32_t leaf
     }
 }
 
-uint64_t ps_samples_fire_stacks(void)
+/* Fires sample__frame for each stack of the last second, and forgets the stacks. */
+static uint64_t fire_stacks(void)
 {
     struct stack_set mine = take_stacks();
     uint64_t fired = 0;
@@ -237,6 +241,28 @@ uint64_t ps_samples_fire_stacks(void)
     return fired;
 }
 
+/* The weights of samples are CPU time in ns, not ticks. */
+static bool fire_row(ps_row *row, const ps_row_subject *of)
+{
+    const ps_site *site = of->site, *const *at = of->places->at;
+    uint64_t total_samples = ps_row_take(row, PS_SAMPLE_TOTAL_SAMPLES),
+             self_samples = ps_row_take(row, PS_SAMPLE_SELF_SAMPLES);
+    if (!total_samples && !self_samples) return false;
+    const char *builtin = ps_site_or_none(&at[PS_SAMPLE_BUILTIN])->name;
+    struct ps_more_sample__stats more = {
+        .path = site->path,
+        .self_samples = self_samples,
+        .total_samples = total_samples,
+        .request = of->request->name,
+        .request_number = of->request->line,
+        .builtin = builtin,
+        .builtin_number = *builtin ? ps_number_of_text(builtin, strlen(builtin)) : 0,
+    };
+    uint64_t self = ps_row_take(row, PS_SAMPLE_SELF);
+    ps_fire_sample__stats(site->name, site->file, site->line, self, ps_row_take(row, PS_SAMPLE_TOTAL), &more);
+    return true;
+}
+
 void ps_samples_after_fork(void)
 {
     pthread_mutex_init(&seen_lock, NULL);
@@ -244,3 +270,15 @@ void ps_samples_after_fork(void)
     ps_samples_begin();
 }
 PS_FORK_STEP(PS_FORK_SAMPLES, .in_child = ps_samples_after_fork)
+
+const ps_feature ps_samples_feature = {
+    .probes = PS_SAMPLE_PROBES,
+    .table = &ps_sample_table,
+    .row_probe = PS_PROBE_SAMPLE__STATS,
+    .events = PS_SAMPLE_TOTAL_SAMPLES,
+    .maximum = -1,
+    .fire_row = fire_row,
+    .event_probe = PS_PROBE_SAMPLE__FRAME,
+    .fire_events = fire_stacks,
+    .forget = forget_stacks,
+};

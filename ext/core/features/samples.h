@@ -9,17 +9,24 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "table/feature.h"
 #include "table/routes.h"
-#include "table/table.h"
 #include "usdt/probe.h"
 
 enum { PS_SAMPLE_FRAMES_MAX = 256, PS_STACKS_MAX = 256 };
 /* The approximate time between two ticks. */
 enum { PS_SAMPLE_NS = 10101010 };
 
-/* The hooks count these; stats__done fires them. */
-extern uint64_t ps_samples_missed;
-extern uint64_t ps_samples_taken;
+extern const ps_feature ps_samples_feature;
+extern ps_table ps_sample_table;
+
+/* Its counters. Weights are CPU time in ns, not ticks. */
+enum { PS_SAMPLE_TOTAL_SAMPLES, PS_SAMPLE_SELF_SAMPLES, PS_SAMPLE_SELF, PS_SAMPLE_TOTAL };
+/*
+ * Index into `at` of a row that holds a function's self time in one builtin. The site there names
+ * the builtin.
+ */
+enum { PS_SAMPLE_BUILTIN };
 
 typedef struct ps_sample_frame {
     ps_row *row;   /* of ps_sample_table, with its site */
@@ -62,13 +69,6 @@ uint64_t ps_samples_weigh(void);
  */
 void ps_samples_add(const ps_sample_frame *frames, uint32_t count, uint32_t leaf, const ps_row *builtin,
                     uint64_t weight, uint64_t thread_id, ps_counted *request);
-/*
- * Fires sample__frame for each stack of the last second, and forgets the stacks. Returns the number
- * of rows fired. Called by the watcher.
- */
-uint64_t ps_samples_fire_stacks(void);
-/* Forgets the stacks without firing them, because the memory of their names is freed next. */
-void ps_samples_forget_stacks(void);
 void ps_samples_after_fork(void);
 
 #endif

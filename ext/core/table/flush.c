@@ -7,16 +7,14 @@
 #include "base/clock.h"
 #include "base/fork.h"
 #include "base/growth.h"
-#include "base/hash.h"
-#include "calls/shadow_stack.h"
-#include "features/samples.h"
+#include "table/feature.h"
 #include "table/table.h"
 #include "usdt/info.h"
 #include "usdt/looking.h"
 #include "usdt/probe.h"
 #include "usdt/taken_out.h"
 
-uint64_t ps_details_suppressed;
+uint64_t ps_details_suppressed, ps_samples_missed, ps_samples_taken;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -41,11 +39,17 @@ void ps_flush_unlock(void)
     pthread_mutex_unlock(&lock);
 }
 
+/* Does a tracer listen to the events that the feature fires in a flush? */
+static bool has_events(const ps_feature *feature)
+{
+    return feature->fire_events && ps_semaphores[feature->event_probe];
+}
+
 bool ps_flush_wanted(void)
 {
-    return PS_ENABLED(FUNCTION__STATS) || PS_ENABLED(EXCEPTION__STATS) || PS_ENABLED(OBJECT__STATS) ||
-           PS_ENABLED(SAMPLE__STATS) || PS_ENABLED(SAMPLE__FRAME) || PS_ENABLED(STATS__DONE) ||
-           PS_ENABLED(STATUS);
+    for (const ps_feature *const *each = ps_features; *each; each++)
+        if (((*each)->table && ps_semaphores[(*each)->row_probe]) || has_events(*each)) return true;
+    return PS_ENABLED(STATS__DONE) || PS_ENABLED(STATUS);
 }
 
 static struct moment now_of_process(void)
@@ -61,120 +65,22 @@ void ps_flush_begin(void)
     pthread_mutex_unlock(&lock);
 }
 
-/*
- * Returns what a counter grew by between its last firing and the cut. For a maximum, returns its
- * value.
- */
-static uint64_t take(ps_row *row, int counter)
+uint64_t ps_row_take(ps_row *row, int counter)
 {
     uint64_t cut = row->cut[counter];
     row->cut[counter] = 0;
     return cut;
 }
 
-static uint64_t take_ns(ps_row *row, int counter)
+uint64_t ps_row_take_ns(ps_row *row, int counter)
 {
-    return ps_ticks_to_ns(take(row, counter));
+    return ps_ticks_to_ns(ps_row_take(row, counter));
 }
 
-static const ps_site *site_or_none(const ps_site *const *place)
+const ps_site *ps_site_or_none(const ps_site *const *place)
 {
     const ps_site *site = PS_READ_ACQUIRE(*place);
     return site ? site : &ps_site_none;
-}
-
-/* What the row to fire is about. */
-struct subject {
-    const ps_site *site;
-    const ps_row *places;   /* the row that has the further places */
-    const ps_site *request; /* the name is method and route, the line a number for them */
-};
-
-static bool fire_function(ps_row *row, const struct subject *of)
-{
-    const ps_site *site = of->site;
-    uint64_t calls = take(row, PS_FUNCTION_CALLS), resumed = take(row, PS_FUNCTION_RESUMED);
-    uint64_t out_ns = PS_READ(row->function.out_ns);
-    /*
-     * A function that was taken out is fired each time, so that a tracer that came later learns of
-     * it.
-     */
-    if (!calls && !resumed && !out_ns) return false;
-    uint64_t self = take_ns(row, PS_FUNCTION_SELF);
-    struct ps_more_function__stats more = {
-        .path = site->path,
-        .elapsed = take_ns(row, PS_FUNCTION_ELAPSED),
-        .max = take_ns(row, PS_FUNCTION_MAX),
-        .raised = take(row, PS_FUNCTION_RAISED),
-        .resumed = resumed,
-        .out = out_ns,
-    };
-    ps_fire_function__stats(site->name, site->file, site->line, calls, self, &more);
-    return true;
-}
-
-static bool fire_exception(ps_row *row, const struct subject *of)
-{
-    const ps_site *site = of->site, *const *at = of->places->at;
-    uint64_t raised = take(row, PS_EXCEPTION_RAISED), rescued = take(row, PS_EXCEPTION_RESCUED);
-    uint64_t strings = take_ns(row, PS_EXCEPTION_STRINGS);
-    if (!raised && !rescued && !strings) return false;
-    const ps_site *rescue = site_or_none(&at[PS_EXCEPTION_RESCUED_AT]);
-    const ps_site *asked = site_or_none(&at[PS_EXCEPTION_ASKED_AT]);
-    const ps_site *app = site_or_none(&at[PS_EXCEPTION_APP_AT]);
-    struct ps_more_exception__stats more = {
-        .path = site->path,
-        .function = site_or_none(&at[PS_EXCEPTION_RAISED_IN])->name,
-        .depth_sum = take(row, PS_EXCEPTION_DEPTH),
-        .depth_max = take(row, PS_EXCEPTION_DEPTH_MAX),
-        .string_cost = strings,
-        .rescued = rescued,
-        .rescue_file = rescue->file,
-        .rescue_line = rescue->line,
-        .asked_file = asked->file,
-        .asked_line = asked->line,
-        .app_file = app->file,
-        .app_line = app->line,
-        .rescued_at_once = take(row, PS_EXCEPTION_RESCUED_AT_ONCE),
-        .request = of->request->name,
-        .request_number = of->request->line,
-    };
-    ps_fire_exception__stats(site->name, site->file, site->line, raised, take_ns(row, PS_EXCEPTION_COST),
-                             &more);
-    return true;
-}
-
-static bool fire_object(ps_row *row, const struct subject *of)
-{
-    const ps_site *site = of->site;
-    uint64_t count = take(row, PS_OBJECT_COUNT);
-    if (!count) return false;
-    struct ps_more_object__stats more = {
-        .path = site->path, .request = of->request->name, .request_number = of->request->line};
-    ps_fire_object__stats(site->name, site->file, site->line, count, take(row, PS_OBJECT_BYTES), &more);
-    return true;
-}
-
-/* The weights of samples are CPU time in ns, not ticks. */
-static bool fire_sampled(ps_row *row, const struct subject *of)
-{
-    const ps_site *site = of->site, *const *at = of->places->at;
-    uint64_t total_samples = take(row, PS_SAMPLE_TOTAL_SAMPLES),
-             self_samples = take(row, PS_SAMPLE_SELF_SAMPLES);
-    if (!total_samples && !self_samples) return false;
-    const char *builtin = site_or_none(&at[PS_SAMPLE_BUILTIN])->name;
-    struct ps_more_sample__stats more = {
-        .path = site->path,
-        .self_samples = self_samples,
-        .total_samples = total_samples,
-        .request = of->request->name,
-        .request_number = of->request->line,
-        .builtin = builtin,
-        .builtin_number = *builtin ? ps_number_of_text(builtin, strlen(builtin)) : 0,
-    };
-    uint64_t self = take(row, PS_SAMPLE_SELF);
-    ps_fire_sample__stats(site->name, site->file, site->line, self, take(row, PS_SAMPLE_TOTAL), &more);
-    return true;
 }
 
 /* Events of rows that are shown under (overflow), because there was no memory for their names. */
@@ -220,16 +126,15 @@ static void cut_table(ps_table *table, int maximum)
  * The subject of a row in a table of routes. The row's site names the request. All else is in the
  * row that it was split from, if there is one.
  */
-static struct subject subject_of_route(const ps_table *table, const ps_row *row, const ps_site *request)
+static ps_row_subject subject_of_route(const ps_table *table, const ps_row *row, const ps_site *request)
 {
     const ps_row *whole = row->route.whole;
-    if (!whole) return (struct subject){&ps_site_overflow, &table->overflow, request};
-    return (struct subject){PS_READ_ACQUIRE(whole->site), whole, request};
+    if (!whole) return (ps_row_subject){&ps_site_overflow, &table->overflow, request};
+    return (ps_row_subject){PS_READ_ACQUIRE(whole->site), whole, request};
 }
 
-/* Fires the rows that grew by at least `least`. events: the counter that is compared. */
-static uint64_t fire_rows(ps_table *table, bool (*fire)(ps_row *, const struct subject *), int events,
-                          bool of_routes, uint64_t least)
+/* Fires the rows that grew by at least `least`. table: the feature's own, or that of its routes. */
+static uint64_t fire_rows(const ps_feature *feature, ps_table *table, uint64_t least)
 {
     uint64_t fired = 0;
     uint32_t rows = PS_READ_ACQUIRE(table->rows);
@@ -238,12 +143,12 @@ static uint64_t fire_rows(ps_table *table, bool (*fire)(ps_row *, const struct s
         const ps_site *site = PS_READ_ACQUIRE(row->site);
         /* Such a row was not cut. In a table of routes it still belongs to a request. */
         if (!site) continue;
-        uint64_t grown = row->cut[events];
+        uint64_t grown = row->cut[feature->events];
         if (grown < least) continue;
-        struct subject of =
-            of_routes ? subject_of_route(table, row, site) : (struct subject){site, row, &ps_site_none};
+        ps_row_subject of = table == feature->table ? (ps_row_subject){site, row, &ps_site_none}
+                                                    : subject_of_route(table, row, site);
         if (of.site == &ps_site_overflow) nameless += grown;
-        if (of.site) fired += fire(row, &of);
+        if (of.site) fired += feature->fire_row(row, &of);
     }
     return fired;
 }
@@ -266,33 +171,57 @@ static uint64_t mean_growth(const ps_table *table, int events)
     return number > ROWS_IN_ANY_ORDER ? sum / number : 0;
 }
 
-static uint64_t fire_table(ps_table *table, bool (*fire)(ps_row *, const struct subject *), int events,
-                           bool of_routes)
+static uint64_t fire_table(const ps_feature *feature, ps_table *table)
 {
-    const struct subject overflow = {&ps_site_overflow, &table->overflow, &ps_site_none};
-    uint64_t fired = 0, mean = mean_growth(table, events);
+    const ps_row_subject overflow = {&ps_site_overflow, &table->overflow, &ps_site_none};
+    uint64_t fired = 0, mean = mean_growth(table, feature->events);
     /* Large rows first: a tracer whose maps are too small for all rows gets the large ones. */
-    if (mean > 1) fired += fire_rows(table, fire, events, of_routes, mean);
-    fired += fire_rows(table, fire, events, of_routes, 0);
-    if (PS_READ_ACQUIRE(table->overflow.site)) fired += fire(&table->overflow, &overflow);
+    if (mean > 1) fired += fire_rows(feature, table, mean);
+    fired += fire_rows(feature, table, 0);
+    if (PS_READ_ACQUIRE(table->overflow.site)) fired += feature->fire_row(&table->overflow, &overflow);
     return fired;
 }
 
-static uint64_t fire_all(ps_table *table, bool (*fire)(ps_row *, const struct subject *), int events)
+/*
+ * False for a probe whose hooks were taken out: what is counted after its last flush is not fired.
+ */
+static bool is_told(const ps_feature *feature)
 {
-    uint64_t fired = fire_table(table, fire, events, false);
-    return table->routes ? fired + fire_table(table->routes, fire, events, true) : fired;
+    return feature->table && ps_semaphores[feature->row_probe] &&
+           !(ps_overhead_out >> feature->row_probe & 1);
 }
 
-static uint64_t overflowed(const ps_table *table)
+static uint64_t fire_all_rows(void)
 {
-    return PS_READ(table->overflowed) + (table->routes ? PS_READ(table->routes->overflowed) : 0);
+    uint64_t fired = 0;
+    for (const ps_feature *const *each = ps_features; *each; each++) {
+        if (!is_told(*each)) continue;
+        ps_table *table = (*each)->table;
+        fired += fire_table(*each, table);
+        if (table->routes) fired += fire_table(*each, table->routes);
+    }
+    return fired;
+}
+
+static uint64_t fire_all_events(void)
+{
+    uint64_t fired = 0;
+    for (const ps_feature *const *each = ps_features; *each; each++)
+        if (has_events(*each)) fired += (*each)->fire_events();
+    return fired;
 }
 
 static uint64_t all_overflowed(void)
 {
-    return overflowed(&ps_function_table) + overflowed(&ps_exception_table) + overflowed(&ps_object_table) +
-           overflowed(&ps_sample_table) + PS_READ(ps_stack_lost) + nameless;
+    uint64_t all = nameless;
+    for (const ps_feature *const *each = ps_features; *each; each++) {
+        const ps_table *table = (*each)->table;
+        if ((*each)->lost) all += PS_READ(*(*each)->lost);
+        if (!table) continue;
+        all += PS_READ(table->overflowed);
+        if (table->routes) all += PS_READ(table->routes->overflowed);
+    }
+    return all;
 }
 
 static void fire_states(void)
@@ -304,17 +233,10 @@ static void fire_states(void)
     }
 }
 
-/*
- * False for a probe whose hooks were taken out: what is counted after its last flush is not fired.
- */
-#define IS_TOLD(probe) (PS_ENABLED(probe) && !(ps_overhead_out >> PS_PROBE_##probe & 1))
-
 static void cut_all(void)
 {
-    if (IS_TOLD(FUNCTION__STATS)) cut_table(&ps_function_table, PS_FUNCTION_MAX);
-    if (IS_TOLD(EXCEPTION__STATS)) cut_table(&ps_exception_table, PS_EXCEPTION_DEPTH_MAX);
-    if (IS_TOLD(OBJECT__STATS)) cut_table(&ps_object_table, -1);
-    if (PS_ENABLED(SAMPLE__STATS)) cut_table(&ps_sample_table, -1);
+    for (const ps_feature *const *each = ps_features; *each; each++)
+        if (is_told(*each)) cut_table((*each)->table, (*each)->maximum);
 }
 
 /*
@@ -347,13 +269,8 @@ bool ps_flush_covered(bool (*covered)(void))
 {
     pthread_mutex_lock(&lock);
     struct moment end = at_one_moment(cut_all);
-    uint64_t fired = flushed.rows;
-    if (IS_TOLD(FUNCTION__STATS)) fired += fire_all(&ps_function_table, fire_function, PS_FUNCTION_CALLS);
-    if (IS_TOLD(EXCEPTION__STATS))
-        fired += fire_all(&ps_exception_table, fire_exception, PS_EXCEPTION_RAISED);
-    if (IS_TOLD(OBJECT__STATS)) fired += fire_all(&ps_object_table, fire_object, PS_OBJECT_COUNT);
-    if (PS_ENABLED(SAMPLE__STATS)) fired += fire_all(&ps_sample_table, fire_sampled, PS_SAMPLE_TOTAL_SAMPLES);
-    if (PS_ENABLED(SAMPLE__FRAME)) fired += ps_samples_fire_stacks();
+    uint64_t fired = flushed.rows + fire_all_rows();
+    fired += fire_all_events();
     if (PS_ENABLED(STATUS)) fire_states();
     flushed.rows = fired;
     if (covered && !covered()) {
@@ -405,10 +322,8 @@ static void forget_unsent(ps_table *table, int maximum)
 /* Drops what was counted so far. It is never fired. */
 static void forget_all_unsent(void)
 {
-    forget_unsent(&ps_function_table, PS_FUNCTION_MAX);
-    forget_unsent(&ps_exception_table, PS_EXCEPTION_DEPTH_MAX);
-    forget_unsent(&ps_object_table, -1);
-    forget_unsent(&ps_sample_table, -1);
+    for (const ps_feature *const *each = ps_features; *each; each++)
+        if ((*each)->table) forget_unsent((*each)->table, (*each)->maximum);
     flushed.dropped = all_overflowed();
     flushed.suppressed = ps_details_suppressed;
     flushed.missed = ps_samples_missed;

@@ -43,7 +43,18 @@ void ps_flush_unlock(void);
  */
 void ps_flush_after_fork(void);
 
-/* The hooks count this; stats__done fires it. */
-extern uint64_t ps_details_suppressed;
+/* For the function of a feature that fires a row (feature.h). */
+/*
+ * Returns what a counter grew by between its last firing and the cut. For a maximum, returns its
+ * value.
+ */
+uint64_t ps_row_take(ps_row *row, int counter);
+/* The same for a counter of ticks. */
+uint64_t ps_row_take_ns(ps_row *row, int counter);
+/* The site at a place of a row; ps_site_none when it is unknown. */
+const ps_site *ps_site_or_none(const ps_site *const *place);
+
+/* The hooks count these; stats__done fires them. */
+extern uint64_t ps_details_suppressed, ps_samples_missed, ps_samples_taken;
 
 #endif

@@ -6,6 +6,7 @@
 #include "base/atomic.h"
 #include "base/hash.h"
 #include "base/memory.h"
+#include "table/feature.h"
 #include "usdt/probe.h"
 
 /*
@@ -13,20 +14,17 @@
  * template, the routes are paths, and clients can make up any number of paths.
  */
 enum { ROUTES_MAX = 1024 };
-enum { EXCEPTIONS, OBJECTS, SAMPLED, TABLES };
 
-static ps_table *const tables[TABLES] = {&ps_exception_table, &ps_object_table, &ps_sample_table};
-/* The counter that tells how large a row is. */
-static const int size_of[TABLES] = {PS_EXCEPTION_RAISED, PS_OBJECT_COUNT, PS_SAMPLE_TOTAL_SAMPLES};
-/* The counter that is not summed. */
-static const int maximum[TABLES] = {PS_EXCEPTION_DEPTH_MAX, -1, -1};
+/* The features whose tables are split by route. Found when the first row is split. */
+static const ps_feature *splits[PS_SPLIT_TABLES];
+static int split_count;
 
 /* The rows of one request whose route is not known yet. */
 struct ps_tally {
     struct {
         ps_row *first;
         uint32_t cleared; /* `cleared` of the table when `first` was added */
-    } of[TABLES];
+    } of[PS_SPLIT_TABLES];
     struct ps_tally *next;
 };
 static struct ps_tally *spare;
@@ -42,7 +40,7 @@ static struct ps_tally *tally_of(ps_counted *request)
     if (tally) spare = tally->next;
     else tally = ps_memory_take(sizeof(*tally));
     if (!tally) return NULL;
-    for (int i = 0; i < TABLES; i++) tally->of[i].first = NULL;
+    for (int i = 0; i < split_count; i++) tally->of[i].first = NULL;
     return request->tally = tally;
 }
 
@@ -63,14 +61,15 @@ static struct room {
      * and are made earlier than they should.
      */
     uint32_t refused[REFUSED_MAX];
-} rooms[TABLES];
+} rooms[PS_SPLIT_TABLES];
 
 static struct room *room_of(int table)
 {
     struct room *room = &rooms[table];
-    if (PS_UNLIKELY(room->cleared != tables[table]->cleared)) {
+    uint32_t cleared = splits[table]->table->cleared;
+    if (PS_UNLIKELY(room->cleared != cleared)) {
         memset(room, 0, sizeof(*room));
-        room->cleared = tables[table]->cleared;
+        room->cleared = cleared;
     }
     return room;
 }
@@ -92,20 +91,27 @@ static bool has_room(struct room *room, const ps_row *row, const ps_site *label,
 /* Returns the row for counts that have no row of their own. of: a route or a tally. */
 static ps_row *rest_of(int table, const void *of)
 {
-    return ps_table_row(tables[table]->routes, 0, (uintptr_t)of, 0);
+    return ps_table_row(splits[table]->table->routes, 0, (uintptr_t)of, 0);
+}
+
+static PS_APART void find_splits(void)
+{
+    for (const ps_feature *const *each = ps_features; *each; each++)
+        if ((*each)->table && (*each)->table->routes) splits[split_count++] = *each;
 }
 
 static int number_of(const ps_table *table)
 {
+    if (PS_UNLIKELY(!split_count)) find_splits();
     int i = 0;
-    while (tables[i] != table) i++;
+    while (splits[i]->table != table) i++;
     return i;
 }
 
 static void keep(struct ps_tally *tally, int table, ps_row *row)
 {
-    uint32_t cleared = tables[table]->cleared;
-    if (ps_row_is_overflow(tables[table]->routes, row)) return;
+    uint32_t cleared = splits[table]->table->cleared;
+    if (ps_row_is_overflow(splits[table]->table->routes, row)) return;
     if (tally->of[table].cleared != cleared) tally->of[table].first = NULL;
     tally->of[table].cleared = cleared;
     row->route.listed = true;
@@ -116,7 +122,7 @@ static void keep(struct ps_tally *tally, int table, ps_row *row)
 /* row: NULL for the row of the rest. size: the count that is to be added. */
 static ps_row *row_of_route(int table, const ps_row *row, const ps_site *label, uint64_t size)
 {
-    ps_table *routes = tables[table]->routes;
+    ps_table *routes = splits[table]->table->routes;
     struct room *room = room_of(table);
     room->all += size;
     ps_row *found = ps_table_find(routes, (uintptr_t)row, (uintptr_t)label, 0);
@@ -165,11 +171,12 @@ static void give(int table, ps_row *row, const ps_site *label)
 {
     /* Skips an empty row of the rest, which was made in advance. */
     if (memcmp(row->count, row->sent, sizeof(row->count)) == 0) return;
-    uint64_t size = row->count[size_of[table]] - row->sent[size_of[table]];
+    int events = splits[table]->events;
+    uint64_t size = row->count[events] - row->sent[events];
     ps_row *to = row_of_route(table, row->route.whole, label, size);
     for (int i = PS_ROW_COUNTERS - 1; i >= 0; i--) {
         uint64_t count = row->count[i] - row->sent[i];
-        if (i == maximum[table]) {
+        if (i == splits[table]->maximum) {
             if (row->count[i] > PS_READ(to->count[i])) PS_WRITE(to->count[i], row->count[i]);
             row->count[i] = 0;
         } else {
@@ -205,8 +212,8 @@ void ps_routes_known(ps_counted *request, const char *method, const char *route)
     if (request->label || !(request->tally || PS_ENABLED(STATS__BY_REQUEST))) return;
     request->label = label_of(method, route);
     request->generation = ps_sites_generation;
-    for (int i = 0; request->tally && i < TABLES; i++) {
-        bool is_valid = request->tally->of[i].cleared == tables[i]->cleared;
+    for (int i = 0; request->tally && i < split_count; i++) {
+        bool is_valid = request->tally->of[i].cleared == splits[i]->table->cleared;
         ps_row *row = is_valid ? request->tally->of[i].first : NULL;
         request->tally->of[i].first = NULL;
         while (row) {

@@ -15,6 +15,9 @@
 #include "base/atomic.h"
 #include "table/table.h"
 
+/* The maximum number of tables that are split. */
+enum { PS_SPLIT_TABLES = 4 };
+
 struct ps_tally;
 
 /* The state of one request in these statistics. Zeros at the start. */

@@ -5,11 +5,6 @@
 #include "base/atomic.h"
 #include "base/memory.h"
 
-static ps_table exceptions_by_request, objects_by_request, sampled_by_request;
-ps_table ps_function_table, ps_exception_table = {.routes = &exceptions_by_request},
-                            ps_object_table = {.routes = &objects_by_request},
-                            ps_sample_table = {.routes = &sampled_by_request};
-
 static uint64_t hash_key(uintptr_t key0, uintptr_t key1, uintptr_t key2)
 {
     uint64_t hash =

@@ -17,41 +17,6 @@
 
 enum { PS_ROW_COUNTERS = 7, PS_ROW_SITES = 4, PS_ROWS_PER_CHUNK = 128, PS_ROW_CHUNKS = 4096 };
 
-/*
- * The counters of a row, table by table. A hook adds to the first counter last, so an event that
- * this counter shows is complete in the others. The watcher reads and resets the counters marked
- * "not summed".
- */
-enum {
-    PS_FUNCTION_CALLS,
-    PS_FUNCTION_SELF,
-    PS_FUNCTION_ELAPSED,
-    PS_FUNCTION_RAISED,
-    PS_FUNCTION_RESUMED,
-    PS_FUNCTION_MAX, /* not summed */
-};
-enum {
-    PS_EXCEPTION_RAISED,
-    PS_EXCEPTION_COST,
-    PS_EXCEPTION_DEPTH,
-    PS_EXCEPTION_STRINGS,
-    PS_EXCEPTION_RESCUED,
-    PS_EXCEPTION_RESCUED_AT_ONCE,
-    PS_EXCEPTION_DEPTH_MAX, /* not summed */
-};
-enum { PS_OBJECT_COUNT, PS_OBJECT_BYTES };
-enum { PS_SAMPLE_TOTAL_SAMPLES, PS_SAMPLE_SELF_SAMPLES, PS_SAMPLE_SELF, PS_SAMPLE_TOTAL };
-/*
- * Indexes into `at` of an exception row: further places of the exception. The row's own site has
- * the type as its name. Of RAISED_IN only the name is used: the function.
- */
-enum { PS_EXCEPTION_RAISED_IN, PS_EXCEPTION_RESCUED_AT, PS_EXCEPTION_ASKED_AT, PS_EXCEPTION_APP_AT };
-/*
- * Index into `at` of a row of ps_sample_table that holds a function's self time in one builtin. The
- * site there names the builtin.
- */
-enum { PS_SAMPLE_BUILTIN };
-
 struct ps_stack;
 
 typedef struct ps_row {
@@ -59,9 +24,13 @@ typedef struct ps_row {
     /* NULL until the hook that made the row has named it. Such a row has counted nothing yet. */
     const ps_site *site;
     const ps_site *at[PS_ROW_SITES]; /* NULL where unknown */
-    uint64_t count[PS_ROW_COUNTERS]; /* since the table was cleared; times in ticks */
-    uint64_t sent[PS_ROW_COUNTERS];  /* the part of count that the watcher has taken */
-    uint64_t cut[PS_ROW_COUNTERS];   /* what the watcher has taken and not fired yet */
+    /*
+     * Since the table was cleared. Each table has its own counters (feature.h). A hook adds to the
+     * first counter last, so an event that this counter shows is complete in the others.
+     */
+    uint64_t count[PS_ROW_COUNTERS];
+    uint64_t sent[PS_ROW_COUNTERS]; /* the part of count that the watcher has taken */
+    uint64_t cut[PS_ROW_COUNTERS];  /* what the watcher has taken and not fired yet */
     /* What a row needs beside its counters. It depends on the table. */
     union {
         struct {
@@ -107,8 +76,6 @@ typedef struct ps_table {
     struct ps_table *routes;
     uint32_t cleared; /* how often it was cleared */
 } ps_table;
-
-extern ps_table ps_function_table, ps_exception_table, ps_object_table, ps_sample_table;
 
 /*
  * Returns the row of this key. A new row is made for an unknown key, with site NULL. When memory is

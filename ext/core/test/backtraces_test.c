@@ -1,6 +1,7 @@
 #include "features/backtraces.h"
 
 #include "base/clock.h"
+#include "features/exceptions.h"
 #include "usdt/probe.h"
 #include "check.h"
 #include "recorder.h"

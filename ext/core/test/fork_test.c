@@ -49,7 +49,7 @@ static void *take_lock_of_looking(void *unused)
 static void *take_lock_of_stacks(void *unused)
 {
     (void)unused;
-    while (!PS_READ(stop)) ps_samples_forget_stacks();
+    while (!PS_READ(stop)) ps_samples_feature.forget();
     return NULL;
 }
 
@@ -83,7 +83,7 @@ static void take_every_lock(void)
     CHECK_EQUAL(probescope_info.sequence % 2, 0);
     CHECK_EQUAL(probescope_info.pid, getpid());
     ps_looking_ns();
-    ps_samples_forget_stacks();
+    ps_samples_feature.forget();
     CHECK(ps_flush_try_lock());
     ps_flush_unlock();
     CHECK(ps_thread_clocks_begin_walk());

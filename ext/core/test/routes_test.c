@@ -1,5 +1,6 @@
 #include <stdio.h>
 
+#include "features/exceptions.h"
 #include "features/objects.h"
 #include "base/memory.h"
 #include "features/samples.h"

@@ -228,7 +228,7 @@ static void fires_a_sample_with_its_stacks_id(void)
     CHECK_EQUAL(sample.more.sample.thread_id, 4711);
     CHECK_STRING(sample.more.sample.path, "a.rb");
 
-    CHECK_EQUAL(ps_samples_fire_stacks(), 2);
+    CHECK_EQUAL(ps_samples_feature.fire_events(), 2);
     struct recorded leaf = recorder_last(PS_PROBE_SAMPLE__FRAME, "crc");
     struct recorded root = recorder_last(PS_PROBE_SAMPLE__FRAME, "main");
     CHECK_EQUAL(leaf.arg[2], 3);
@@ -253,15 +253,15 @@ static void fires_each_stack_once_a_second(void)
         ps_samples_add(b, 2, 0, NULL, 1, 1, NULL);
     }
     CHECK_EQUAL(recorder_total(), 0);
-    CHECK_EQUAL(ps_samples_fire_stacks(), 4);
+    CHECK_EQUAL(ps_samples_feature.fire_events(), 4);
     CHECK_EQUAL(recorder_count(PS_PROBE_SAMPLE__FRAME, "f"), 2);
     CHECK_EQUAL(recorder_count(PS_PROBE_SAMPLE__FRAME, "main"), 2);
     CHECK_EQUAL(recorder_count(PS_PROBE_SAMPLE, NULL), 0);
-    CHECK_EQUAL(ps_samples_fire_stacks(), 0);
+    CHECK_EQUAL(ps_samples_feature.fire_events(), 0);
     CHECK_EQUAL(ps_memory_used(), with_rows);
 
     ps_samples_add(a, 2, 0, NULL, 1, 1, NULL); /* the next second */
-    CHECK_EQUAL(ps_samples_fire_stacks(), 2);
+    CHECK_EQUAL(ps_samples_feature.fire_events(), 2);
     begin_again();
     CHECK_EQUAL(ps_memory_used(), used);
 }
@@ -278,7 +278,7 @@ static void keeps_no_more_stacks_than_agreed(void)
     }
     CHECK(ps_memory_used() > used);
     CHECK_EQUAL(f->count[PS_SAMPLE_SELF_SAMPLES], PS_STACKS_MAX + 50);
-    CHECK_EQUAL(ps_samples_fire_stacks(), PS_STACKS_MAX);
+    CHECK_EQUAL(ps_samples_feature.fire_events(), PS_STACKS_MAX);
     CHECK_EQUAL(ps_memory_used(), used);
     begin_again();
 }
@@ -290,7 +290,7 @@ static void keeps_the_deepest_stack_whole(void)
     static ps_sample_frame frames[PS_SAMPLE_FRAMES_MAX];
     for (uint32_t i = 0; i < PS_SAMPLE_FRAMES_MAX; i++) frames[i] = (ps_sample_frame){function("f"), i};
     ps_samples_add(frames, PS_SAMPLE_FRAMES_MAX, 0, NULL, 1, 1, NULL);
-    CHECK_EQUAL(ps_samples_fire_stacks(), PS_SAMPLE_FRAMES_MAX);
+    CHECK_EQUAL(ps_samples_feature.fire_events(), PS_SAMPLE_FRAMES_MAX);
     begin_again();
 }
 
@@ -299,13 +299,13 @@ static void keeps_no_stack_without_memory_or_listener(void)
     begin_again();
     ps_sample_frame leaf = {function("f"), 1};
     ps_samples_add(&leaf, 1, 0, NULL, 1, 1, NULL);
-    CHECK_EQUAL(ps_samples_fire_stacks(), 0);
+    CHECK_EQUAL(ps_samples_feature.fire_events(), 0);
 
     RAISE(SAMPLE__FRAME);
     ps_memory_set_limit(1);
     ps_samples_add(&leaf, 1, 0, NULL, 1, 1, NULL);
     ps_memory_set_limit(0);
-    CHECK_EQUAL(ps_samples_fire_stacks(), 0);
+    CHECK_EQUAL(ps_samples_feature.fire_events(), 0);
     CHECK_EQUAL(leaf.row->count[PS_SAMPLE_SELF_SAMPLES], 2);
     begin_again();
 }
@@ -321,7 +321,7 @@ static void forgets_stacks_that_an_earlier_listener_left(void)
     ps_samples_begin();
     CHECK_EQUAL(ps_memory_used(), used);
     RAISE(SAMPLE__FRAME);
-    CHECK_EQUAL(ps_samples_fire_stacks(), 0);
+    CHECK_EQUAL(ps_samples_feature.fire_events(), 0);
     begin_again();
 }
 
@@ -335,10 +335,10 @@ static void forgets_stacks_whose_names_are_given_back(void)
     RAISE(SAMPLE__FRAME);
     ps_samples_add(&(ps_sample_frame){function("f"), 1}, 1, 0, NULL, 1, 1, NULL);
     ps_table_clear(&ps_sample_table);
-    ps_samples_forget_stacks();
+    ps_samples_feature.forget();
     ps_sites_clear();
     CHECK_EQUAL(ps_memory_used(), 0);
-    CHECK_EQUAL(ps_samples_fire_stacks(), 0);
+    CHECK_EQUAL(ps_samples_feature.fire_events(), 0);
     begin_again();
 }
 
@@ -374,7 +374,7 @@ static void leaves_the_parents_stacks_to_the_parent(void)
     ps_samples_tick();
     ps_samples_after_fork();
     CHECK_EQUAL(ps_memory_used(), used);
-    CHECK_EQUAL(ps_samples_fire_stacks(), 0);
+    CHECK_EQUAL(ps_samples_feature.fire_events(), 0);
     CHECK_EQUAL(ps_samples_weigh(), 0); /* the request was the parent's */
     begin_again();
 }

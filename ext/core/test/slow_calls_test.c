@@ -4,6 +4,7 @@
 #include "check.h"
 #include "agent/watcher.h"
 #include "base/clock.h"
+#include "calls/shadow_stack.h"
 #include "features/requests.h"
 #include "features/slow_calls.h"
 #include "table/table.h"

@@ -52,7 +52,7 @@ static void do_upkeep(void)
     language.work--;
 }
 
-static const ps_feature table[] = {
+static const ps_hooks table[] = {
     {.probes = PS_FUNCTION_PROBES, .hook = hook_functions},
     {.probes = PS_LINE_PROBES, .hook = hook_lines, .refused = refused},
     {.needs_upkeep = needs_upkeep, .do_upkeep = do_upkeep},
@@ -212,5 +212,5 @@ int main(void)
     RUN(gives_names_back_when_the_last_listener_leaves);
     RUN(does_upkeep_where_it_is_needed);
     RUN(takes_all_hooks_out);
-    return check_report("features");
+    return check_report("switching");
 }

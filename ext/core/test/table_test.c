@@ -2,6 +2,7 @@
 
 #include "check.h"
 #include "base/memory.h"
+#include "calls/shadow_stack.h"
 #include "table/table.h"
 
 static ps_table table;

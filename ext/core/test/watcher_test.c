@@ -9,6 +9,7 @@
 #include "agent/watcher.h"
 #include "base/clock.h"
 #include "base/fork.h"
+#include "calls/shadow_stack.h"
 #include "context/process_context.h"
 #include "features/samples.h"
 #include "table/flush.h"

@@ -19,6 +19,7 @@
 #ifndef PS_PROBE_H
 #define PS_PROBE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "usdt/probes.gen.h"
@@ -35,6 +36,14 @@ static inline uint32_t ps_probes_listened(void)
     uint32_t listened = 0;
     for (int i = 0; i < PS_PROBE_COUNT; i++) listened |= (uint32_t)(ps_semaphores[i] != 0) << i;
     return listened;
+}
+
+/* The same for any probe of a set, which has a bit for each probe. */
+static inline bool ps_any_enabled(uint32_t probes)
+{
+    for (; probes; probes &= probes - 1)
+        if (ps_semaphores[__builtin_ctz(probes)]) return true;
+    return false;
 }
 
 #if defined(__linux__) && defined(__x86_64__)

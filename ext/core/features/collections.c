@@ -1,0 +1,8 @@
+#include "features/collections.h"
+
+#include "usdt/looking.h"
+
+const ps_feature ps_collections_feature = {
+    .probes = PS_GC_PROBES,
+    .kinds = 1u << PS_LOOK_COLLECTION,
+};

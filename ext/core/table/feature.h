@@ -1,0 +1,60 @@
+/*
+ * A feature: what is counted and fired for one kind of event, in every language. Each file of
+ * features/ that serves probes describes its feature once, in a constant. The flush, the rows of
+ * each route, the limit of the overhead and the switching of hooks read these descriptions, so none
+ * of them names a feature.
+ *
+ * A hook does not read them: it names its feature's table and functions.
+ */
+#ifndef PS_FEATURE_H
+#define PS_FEATURE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "table/table.h"
+#include "usdt/probe_groups.h"
+
+/* What a row that is fired is about. */
+typedef struct ps_row_subject {
+    const ps_site *site;
+    const ps_row *places;   /* the row that has the further places */
+    const ps_site *request; /* the name is method and route, the line a number for them */
+} ps_row_subject;
+
+/* What a feature does not have is 0 or NULL. */
+typedef struct ps_feature {
+    uint32_t probes;       /* that it serves: a bit for each */
+    uint32_t with_request; /* those of them whose events tell the current request */
+
+    /*
+     * The kinds of its hooks (looking.h). PROBESCOPE_MAX_OVERHEAD takes them out together with those
+     * of the features that name this one in `taken_out_with`. 0: it never takes them out.
+     */
+    uint32_t kinds;
+    const struct ps_feature *taken_out_with;
+
+    /* Its rows, the probe that the flush fires for a row, and its other half in fire_row(). */
+    ps_table *table;
+    enum ps_probe row_probe;
+    int events;  /* the counter that tells how large a row is, and how much it grew */
+    int maximum; /* the counter that is not summed; -1: all are */
+    /*
+     * Fires what the row grew by (ps_row_take()). Returns false, and fires nothing, when it did not
+     * grow. Called with the lock of the flush.
+     */
+    bool (*fire_row)(ps_row *row, const ps_row_subject *of);
+    const uint64_t *lost; /* the number of events that no row counts, besides the table's own */
+
+    /* What the flush fires besides rows, and its probe. Returns the number of events. */
+    enum ps_probe event_probe;
+    uint64_t (*fire_events)(void);
+
+    /* Forgets what it keeps of names: their memory is freed next. */
+    void (*forget)(void);
+} ps_feature;
+
+/* All features, in the order in which the flush fires their rows. NULL ends the list. */
+extern const ps_feature *const ps_features[];
+
+#endif
