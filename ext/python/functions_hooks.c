@@ -93,7 +93,8 @@ static struct function *find_function(PyCodeObject *code)
 /* Was it taken out because its hooks took too much time (overhead.h)? */
 static bool is_out(const struct function *function)
 {
-    return PS_UNLIKELY(PS_READ(ps_overhead_functions)) && function->row && PS_READ(function->row->function.excluded);
+    return PS_UNLIKELY(PS_READ(ps_overhead_functions)) && function->row &&
+           PS_READ(function->row->function.excluded);
 }
 
 /* True also if there is no memory to find out. */

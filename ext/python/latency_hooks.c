@@ -25,7 +25,7 @@ static struct {
     struct traced *list;
     size_t count, capacity;
     ps_suspended_table open; /* all open calls; only `frame` and `first`, in ns, are used */
-    bool on; /* somebody listens to one of them */
+    bool on;                 /* somebody listens to one of them */
 } traced;
 
 static void each_code(void (*visit)(void *place))

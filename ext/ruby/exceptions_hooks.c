@@ -403,7 +403,8 @@ static uint64_t learn(ps_row *row, uint64_t cost, uint32_t depth)
 {
     uint64_t expected = expected_cost(row, depth);
     if (expected && cost > OUTLIER * expected) cost = expected;
-    if (expected > OUTLIER * cost) row->exception.cost = row->exception.depth = raises.cost = raises.depth = 0;
+    if (expected > OUTLIER * cost)
+        row->exception.cost = row->exception.depth = raises.cost = raises.depth = 0;
     row->exception.cost += cost;
     row->exception.depth += depth + FIXED_FRAMES;
     raises.brackets++;
