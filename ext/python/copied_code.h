@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "table/table.h"
+#include "table/row_ref.h"
 
 typedef struct ps_copied_code {
     uintptr_t address;
@@ -27,9 +27,7 @@ typedef struct ps_copied_code {
     size_t line_table_size;
     struct ps_copied_code *next; /* the next one that was replaced */
     uint64_t replaced_at;        /* from this sample on none has it */
-    /* Fields of the worker: its row, and the generations for which the row is valid. */
-    ps_row *row;
-    uint32_t names, cleared;
+    ps_row_ref row;              /* the worker's; of ps_sample_table */
 } ps_copied_code;
 
 /*

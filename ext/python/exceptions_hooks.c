@@ -10,8 +10,6 @@
  */
 #include "exceptions_hooks.h"
 
-#include <string.h>
-
 #include "base/atomic.h"
 #include "base/clock.h"
 #include "features/backtraces.h"
@@ -210,15 +208,16 @@ void ps_raise_detail(ps_row *row, PyObject *exception, PyTracebackObject *first,
 
 /* ---- Strings ---- */
 
-const ps_site *ps_exceptions_origin(PyObject *exception, uintptr_t key[3])
+const ps_site *ps_exceptions_origin(PyObject *exception, ps_row_ref *origin)
 {
     ps_raise raise;
     PyTracebackObject *first = exceptions.wanted ? ps_traceback(exception) : NULL;
-    const ps_row *row = NULL;
+    ps_row *row = NULL;
     if (ps_exceptions_whole(first, &raise)) row = ps_raise_row(Py_TYPE(exception), first, &raise);
     Py_XDECREF((PyObject *)first);
     if (!row) return NULL;
-    memcpy(key, row->key, sizeof(row->key));
+    /* No exception in particular is charged to the overflow row. */
+    if (!ps_row_is_overflow(&ps_exception_table, row)) *origin = ps_row_keep(&ps_exception_table, row);
     return row->site;
 }
 

@@ -43,7 +43,7 @@ struct under_way {
     ps_address exception, thread;
     ps_address top;   /* first entry of its traceback when it was last seen */
     uint32_t entries; /* in that traceback */
-    ps_row *row;
+    ps_row_ref row;
     uint32_t depth; /* of its last raise */
     bool passing;   /* raised on, and in no handler yet */
     bool counted;   /* counted as rescued, too early */
@@ -73,8 +73,8 @@ static struct {
         ps_address exception;
         ps_address top, last; /* entries of its traceback */
         uint32_t entries;
-        uint64_t number; /* of the handling */
-        ps_row *rescued; /* its row, if it counts as rescued; a suspended handler may raise it on */
+        uint64_t number;    /* of the handling */
+        ps_row_ref rescued; /* its row, if it counts as rescued; a suspended handler may raise it on */
     } seen[SEEN_SETS * SEEN_WAYS];
     uint64_t seen_number;
 } handled;
@@ -172,12 +172,14 @@ static void take_out(uint32_t i)
 
 static void rescued(const struct under_way *one)
 {
+    ps_row *row = ps_row_of(&ps_exception_table, one->row);
+    if (!row) return;
     if (one->counted) {
-        ps_exceptions_rescued_at(one->row, one->rescuer);
+        ps_exceptions_rescued_at(row, one->rescuer);
     } else {
-        ps_exceptions_rescued(one->row, one->rescuer, one->depth == 1, ps_requests_counted());
+        ps_exceptions_rescued(row, one->rescuer, one->depth == 1, ps_requests_counted());
         if (handled.wanted & PS_BIT(EXCEPTION__RESCUE))
-            ps_exceptions_fire_rescue(one->row, one->rescuer, one->elapsed, one->depth - 1);
+            ps_exceptions_fire_rescue(row, one->rescuer, one->elapsed, one->depth - 1);
     }
     struct seen *seen = seen_of(one->exception);
     if (ps_address_equal(seen->exception, one->exception)) seen->rescued = one->row;
@@ -285,6 +287,12 @@ static void raised(PyObject *exception, PyTracebackObject *top)
     }
 }
 
+static void count_more(const struct under_way *one, uint32_t more)
+{
+    ps_row *row = ps_row_of(&ps_exception_table, one->row);
+    if (row) ps_exceptions_deeper(row, one->depth, more, ps_raise_cost(more), ps_requests_counted());
+}
+
 /* `raise e` in a handler puts an entry before the others. */
 static void add_entries(struct under_way *one, PyTracebackObject *top)
 {
@@ -298,7 +306,7 @@ static void add_entries(struct under_way *one, PyTracebackObject *top)
     one->top = PS_ADDRESS(top);
     one->entries += more;
     one->depth += more;
-    ps_exceptions_deeper(one->row, one->depth, more, ps_raise_cost(more), ps_requests_counted());
+    count_more(one, more);
 }
 
 static void raised_on(PyObject *exception, PyTracebackObject *top)
@@ -317,7 +325,7 @@ static void raised_on(PyObject *exception, PyTracebackObject *top)
         if (is && !group->passing) one = group;
     }
     struct seen *seen = seen_of(address);
-    if (!one && ps_address_equal(seen->exception, address) && seen->rescued) {
+    if (!one && ps_address_equal(seen->exception, address) && ps_row_of(&ps_exception_table, seen->rescued)) {
         one = add();
         *one = (struct under_way){.thread = PS_ADDRESS(thread),
                                   .top = seen->top,
@@ -327,7 +335,7 @@ static void raised_on(PyObject *exception, PyTracebackObject *top)
                                   .counted = true};
     }
     if (!one) return;
-    seen->rescued = NULL;
+    seen->rescued = (ps_row_ref){0};
     one->exception = address;
     one->passing = true;
     one->old = false;
@@ -343,7 +351,8 @@ static void entered_handler(PyCodeObject *code, long offset, PyObject *exception
     ps_address address = PS_ADDRESS(exception);
     struct under_way *known = find(thread, address), *one;
     /* If it comes from a handler that was suspended, it was raised on before. */
-    if (!known && ps_address_equal(seen_of(address)->exception, address)) seen_of(address)->rescued = NULL;
+    if (!known && ps_address_equal(seen_of(address)->exception, address))
+        seen_of(address)->rescued = (ps_row_ref){0};
     if (!is_statement(code, offset) || !ps_exceptions_whole(top, &raise)) return;
     passed.exception = PS_NO_ADDRESS;
     uint32_t entries = raise.depth;
@@ -353,9 +362,8 @@ static void entered_handler(PyCodeObject *code, long offset, PyObject *exception
     if (known && came_on(known, top, entries, code, offset)) {
         struct under_way on = *known;
         take_out((uint32_t)(known - handled.under_way));
-        uint32_t more = entries - on.entries;
-        on.depth += more;
-        ps_exceptions_deeper(on.row, on.depth, more, ps_raise_cost(more), ps_requests_counted());
+        on.depth += entries - on.entries;
+        count_more(&on, entries - on.entries);
         on.passing = on.old = false;
         one = add();
         *one = on;
@@ -368,7 +376,7 @@ static void entered_handler(PyCodeObject *code, long offset, PyObject *exception
         one = add();
         one->exception = address;
         one->thread = PS_ADDRESS(thread);
-        one->row = row;
+        one->row = ps_row_keep(&ps_exception_table, row);
         one->depth = raise.depth;
         one->passing = one->counted = one->old = false;
         one->first.code = PS_ADDRESS(code);
@@ -380,7 +388,7 @@ static void entered_handler(PyCodeObject *code, long offset, PyObject *exception
     one->rescuer = rescuer;
     one->elapsed = (handled.wanted & PS_BIT(EXCEPTION__RESCUE)) ? since_raise(address, ps_ticks()) : 0;
     *seen_of(address) =
-        (struct seen){address, PS_ADDRESS(top), PS_ADDRESS(last), entries, ++handled.seen_number, NULL};
+        (struct seen){address, PS_ADDRESS(top), PS_ADDRESS(last), entries, ++handled.seen_number, {0}};
 }
 
 /* At the first handler the span of the raise is still the current one. */

@@ -22,6 +22,7 @@
 #include "table/kept.h"
 #include "table/known.h"
 #include "table/routes.h"
+#include "table/row_ref.h"
 #include "table/table.h"
 #include "usdt/looking.h"
 #include "usdt/probe.h"
@@ -158,9 +159,9 @@ void ps_exceptions_upkeep(void);
 void ps_exceptions_end(void);
 /*
  * The place that raised an exception first, named after its type. NULL when it was never raised, or
- * nobody listens. key: becomes the key of its row.
+ * nobody listens. *origin becomes its row, if it has a row of its own.
  */
-const ps_site *ps_exceptions_origin(PyObject *exception, uintptr_t key[3]);
+const ps_site *ps_exceptions_origin(PyObject *exception, ps_row_ref *origin);
 
 /* module.c: did the user accept costly probes (PROBESCOPE_FORCE=1, install(force=True))? */
 bool ps_forced(void);

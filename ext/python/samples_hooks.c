@@ -78,15 +78,12 @@ static bool reads(void)
 
 static ps_row *row_of_copy(ps_copied_code *code)
 {
-    if (code->row && code->names == ps_sites_generation && code->cleared == ps_sample_table.cleared)
-        return code->row;
+    ps_row *row = ps_row_of(&ps_sample_table, code->row);
+    if (row) return row;
     const ps_site *site =
         ps_site_intern(code->name, code->name_size, code->path, code->path_size, (uint64_t)code->first_line);
-    ps_row *row = row_of_site(site);
-    if (ps_row_is_overflow(&ps_sample_table, row)) return row;
-    code->row = row;
-    code->names = ps_sites_generation;
-    code->cleared = ps_sample_table.cleared;
+    row = row_of_site(site);
+    if (!ps_row_is_overflow(&ps_sample_table, row)) code->row = ps_row_keep(&ps_sample_table, row);
     return row;
 }
 

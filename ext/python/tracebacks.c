@@ -33,7 +33,7 @@ enum { REMEMBERED = 32, OPEN = 16 };
  */
 struct subject {
     const ps_site *raised; /* never NULL */
-    uintptr_t row[3];      /* its key; zeros: none */
+    ps_row_ref row;        /* of ps_exception_table */
     uint64_t depth;
     uint32_t generation; /* ps_sites_generation: `raised` is valid as long as that stays */
 };
@@ -92,7 +92,7 @@ static struct subject subject_of_exception(PyObject *exception)
     PyTracebackObject *first = ps_traceback(exception);
     bool whole = ps_exceptions_whole(first, &raise);
     if (whole) subject.depth = raise.depth;
-    const ps_site *raised = ps_exceptions_origin(exception, subject.row);
+    const ps_site *raised = ps_exceptions_origin(exception, &subject.row);
     if (!raised && PS_ENABLED(BACKTRACE__DONE))
         raised =
             whole ? place_of(Py_TYPE(exception), raise.origin) : ps_type_site(Py_TYPE(exception), NULL, 0);
@@ -194,7 +194,7 @@ static const ps_site *find_asker(void)
 /* The row that is charged, or NULL. */
 static ps_row *row_of(const struct subject *of)
 {
-    return of->row[0] ? ps_table_find(&ps_exception_table, of->row[0], of->row[1], of->row[2]) : NULL;
+    return ps_row_of(&ps_exception_table, of->row);
 }
 
 static ps_backtrace backtrace_of(const ps_formatter *formatter, const ps_site *asked,

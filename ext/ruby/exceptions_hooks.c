@@ -40,6 +40,7 @@
 #include "features/exceptions.h"
 #include "features/requests.h"
 #include "table/flush.h"
+#include "table/row_ref.h"
 #include "table/table.h"
 #include "usdt/info.h"
 #include "usdt/looking.h"
@@ -117,9 +118,8 @@ static struct {
     struct {
         ps_address exception, backtrace;
         struct place raised_in; /* unset when no rescue is hooked */
-        ps_row *row;
-        ps_row *origin; /* of the first raise, when this is a re-raise */
-        uint64_t at;    /* ticks */
+        ps_row_ref row, origin; /* origin: of the first raise, when this is a re-raise */
+        uint64_t at;            /* ticks */
         uint32_t depth;
     } recent[RECENT];
     uint32_t next_recent;
@@ -431,7 +431,7 @@ static ps_row *find_origin(VALUE exception, VALUE backtrace)
     for (int i = 0; i < RECENT; i++)
         if (ps_address_equal(raises.recent[i].exception, PS_ADDRESS(exception)) &&
             ps_address_equal(raises.recent[i].backtrace, PS_ADDRESS(backtrace)))
-            return raises.recent[i].origin;
+            return ps_row_of(&ps_exception_table, raises.recent[i].origin);
     return NULL;
 }
 
@@ -600,8 +600,8 @@ static void remember(VALUE exception, VALUE backtrace, struct place raised_in, p
     raises.recent[i].exception = PS_ADDRESS(exception);
     raises.recent[i].backtrace = PS_ADDRESS(backtrace);
     raises.recent[i].raised_in = raised_in;
-    raises.recent[i].row = row;
-    raises.recent[i].origin = origin ? origin : row;
+    raises.recent[i].row = ps_row_keep(&ps_exception_table, row);
+    raises.recent[i].origin = ps_row_keep(&ps_exception_table, origin ? origin : row);
     raises.recent[i].at = at;
     raises.recent[i].depth = depth;
 }
@@ -689,7 +689,8 @@ static void count_rescue(VALUE tracepoint, void *unused)
     for (uint32_t back = 1; back <= RECENT; back++) {
         uint32_t i = (raises.next_recent - back) % RECENT;
         if (!ps_address_equal(raises.recent[i].exception, PS_ADDRESS(exception))) continue;
-        ps_row *row = raises.recent[i].row;
+        ps_row *row = ps_row_of(&ps_exception_table, raises.recent[i].row);
+        if (!row) return;
         const ps_site *site = rescue_site(arg, path);
         int unused;
         bool at_once = is_same_method(raises.recent[i].raised_in, place_of(nearest_frame(&unused)));

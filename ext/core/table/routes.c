@@ -7,6 +7,7 @@
 #include "base/hash.h"
 #include "base/memory.h"
 #include "table/feature.h"
+#include "table/row_ref.h"
 #include "usdt/probe.h"
 
 /*
@@ -21,10 +22,7 @@ static int split_count;
 
 /* The rows of one request whose route is not known yet. */
 struct ps_tally {
-    struct {
-        ps_row *first;
-        uint32_t cleared; /* `cleared` of the table when `first` was added */
-    } of[PS_SPLIT_TABLES];
+    ps_row_ref first[PS_SPLIT_TABLES]; /* of the list of its rows */
     struct ps_tally *next;
 };
 static struct ps_tally *spare;
@@ -40,7 +38,7 @@ static struct ps_tally *tally_of(ps_counted *request)
     if (tally) spare = tally->next;
     else tally = ps_memory_take(sizeof(*tally));
     if (!tally) return NULL;
-    for (int i = 0; i < split_count; i++) tally->of[i].first = NULL;
+    memset(tally->first, 0, sizeof(tally->first));
     return request->tally = tally;
 }
 
@@ -110,13 +108,11 @@ static int number_of(const ps_table *table)
 
 static void keep(struct ps_tally *tally, int table, ps_row *row)
 {
-    uint32_t cleared = splits[table]->table->cleared;
-    if (ps_row_is_overflow(splits[table]->table->routes, row)) return;
-    if (tally->of[table].cleared != cleared) tally->of[table].first = NULL;
-    tally->of[table].cleared = cleared;
+    const ps_table *whole = splits[table]->table;
+    if (ps_row_is_overflow(whole->routes, row)) return;
     row->route.listed = true;
-    row->route.next = tally->of[table].first;
-    tally->of[table].first = row;
+    row->route.next = ps_row_of(whole, tally->first[table]);
+    tally->first[table] = ps_row_keep(whole, row);
 }
 
 /* row: NULL for the row of the rest. size: the count that is to be added. */
@@ -155,8 +151,7 @@ ps_row *ps_routes_find_row(ps_table *table, ps_row *row, ps_counted *request)
     struct ps_tally *tally = tally_of(request);
     if (!tally) return row;
     /* The row of the rest is made first, so that it exists when memory is full. */
-    if (!tally->of[number].first || tally->of[number].cleared != table->cleared)
-        keep(tally, number, rest_of(number, tally));
+    if (!ps_row_of(table, tally->first[number])) keep(tally, number, rest_of(number, tally));
     ps_row *found = ps_table_try_row(table->routes, (uintptr_t)row, (uintptr_t)tally, 0);
     if (!found) return rest_of(number, tally);
     if (!found->route.listed) {
@@ -213,9 +208,8 @@ void ps_routes_known(ps_counted *request, const char *method, const char *route)
     request->label = label_of(method, route);
     request->generation = ps_sites_generation;
     for (int i = 0; request->tally && i < split_count; i++) {
-        bool is_valid = request->tally->of[i].cleared == splits[i]->table->cleared;
-        ps_row *row = is_valid ? request->tally->of[i].first : NULL;
-        request->tally->of[i].first = NULL;
+        ps_row *row = ps_row_of(splits[i]->table, request->tally->first[i]);
+        request->tally->first[i] = (ps_row_ref){0};
         while (row) {
             ps_row *next = row->route.next;
             row->route.listed = false;

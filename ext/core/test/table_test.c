@@ -3,6 +3,7 @@
 #include "check.h"
 #include "base/memory.h"
 #include "calls/shadow_stack.h"
+#include "table/row_ref.h"
 #include "table/table.h"
 
 static ps_table table;
@@ -136,6 +137,22 @@ static void ends_at_the_most_rows_that_it_can_number(void)
     ps_memory_set_limit(0);
 }
 
+static void has_references_that_die_with_the_rows(void)
+{
+    ps_row_ref none = {0};
+    ps_row *row = ps_table_row(&table, 8, 0, 0);
+    ps_row_ref ref = ps_row_keep(&table, row), rest = ps_row_keep(&table, &table.overflow);
+    CHECK(!ps_row_of(&table, none));
+    CHECK(ps_row_of(&table, ref) == row && ps_row_of(&table, rest) == &table.overflow);
+    ps_table_clear(&table);
+    CHECK(!ps_row_of(&table, ref) && !ps_row_of(&table, rest) && !ps_row_of(&table, none));
+    /* A new row may have the memory of the old one. */
+    row = ps_table_row(&table, 8, 0, 0);
+    CHECK(!ps_row_of(&table, ref));
+    CHECK(ps_row_of(&table, ps_row_keep(&table, row)) == row);
+    ps_table_clear(&table);
+}
+
 int main(void)
 {
     RUN(makes_a_row_at_first_sight);
@@ -146,5 +163,6 @@ int main(void)
     RUN(leads_what_does_not_fit_to_one_row);
     RUN(works_where_there_is_no_memory_at_all);
     RUN(ends_at_the_most_rows_that_it_can_number);
+    RUN(has_references_that_die_with_the_rows);
     return check_report("table");
 }
