@@ -8,8 +8,8 @@ require "tsort"
 class IncludeLint
   # Folders of ext from the lowest layer to the highest. A file includes files of its own folder and
   # of lower layers. Folders in one layer do not include each other.
-  LAYERS = [%w[core/base], %w[libstapsdt], %w[core/usdt], %w[core/table], %w[core/calls], %w[core/context],
-            %w[core/features], %w[core/agent], %w[ruby python]].freeze
+  LAYERS = [%w[core/base], %w[libstapsdt], %w[core/vm], %w[core/usdt], %w[core/table], %w[core/calls],
+            %w[core/context], %w[core/features], %w[core/agent], %w[ruby python]].freeze
   VMS = %w[ruby python].freeze
   VM_HEADER = %r{\A(ruby\.h|ruby/|Python\.h|cpython/|internal/pycore_|frameobject\.h|opcode\.h)}
   # Tests include what they like.

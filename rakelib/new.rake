@@ -235,7 +235,7 @@ module New
     def constant = name.upcase
     def feature = "#{group}s"
     def described = "ps_#{feature}_feature"
-    def switch = "ps_#{group}_switch"
+    def hooks = "ps_#{feature}_hooks"
 
     def serve
       New.create("ext/core/features/#{feature}.h", header)
@@ -245,12 +245,11 @@ module New
       New.insert("ext/core/features/features.c", /^    NULL,/, "    &#{described},\n")
       places = {"ruby" => ["Ruby", "probescope.c", %r{^/\* trace_context\.c}],
                 "python" => ["Python", "module.c", %r{^/\* current_stack\.c}]}
-      places.each do |folder, (language, table, before)|
+      places.each do |folder, (language, vm, before)|
         New.create("ext/#{folder}/#{group}_hooks.c", hook(language))
         New.insert("ext/#{folder}/hooks.h", before,
-                   "/* #{group}_hooks.c: #{name} */\nbool #{switch}(uint32_t wanted);\n\n")
-        New.insert_line("ext/#{folder}/#{table}", /^ +\{\.probes = PS_REQUEST_PROBES\},/,
-                        "    {.probes = PS_BIT(#{constant}), .hook = #{switch}},")
+                   "/* #{group}_hooks.c: #{name} */\nextern const ps_hooks #{hooks};\n\n")
+        New.insert("ext/#{folder}/#{vm}", /&requests_hooks/, "&#{hooks}, ")
       end
     end
 
@@ -288,6 +287,7 @@ module New
          */
         #include "hooks.h"
 
+        #include "features/#{feature}.h"
         #include "usdt/looking.h"
         #include "usdt/probe.h"
 
@@ -300,14 +300,16 @@ module New
          *     if (PS_ENABLED(#{constant})) ps_fire_#{name}(value);
          */
 
-        bool #{switch}(uint32_t wanted)
+        static bool hook(uint32_t wanted)
         {
-            bool wants = wanted & PS_BIT(#{constant});
+            bool wants = (wanted & #{described}.probes) != 0;
             if (wants == on) return true;
             /* #{TODO}: puts the hook in or takes it out. */
             on = wants;
             return true;
         }
+
+        const ps_hooks #{hooks} = {.feature = &#{described}, .hook = hook};
       C
     end
   end

@@ -14,6 +14,18 @@ RSpec.describe "rake new:command and new:probe", :slow do
     out
   end
 
+  def compile(*files_and_flags)
+    run("cc", "-fsyntax-only", "-Wall", "-Werror", "-D_GNU_SOURCE", "-Iext/core", *files_and_flags)
+  end
+
+  def ruby_headers
+    %w[rubyhdrdir rubyarchhdrdir].map { |folder| "-I#{RbConfig::CONFIG.fetch(folder)}" }
+  end
+
+  def python_headers
+    run(Support::Python.interpreter, "-c", "import sysconfig; print(sysconfig.get_path('include'))").chomp
+  end
+
   around do |example|
     Dir.mktmpdir do |folder|
       @copy = folder
@@ -33,7 +45,11 @@ RSpec.describe "rake new:command and new:probe", :slow do
     expect(File.read("#{@copy}/ext/core/usdt/probes.gen.h"))
       .to include("void ps_fire_thread__start(uint64_t ")
     expect(File.read("#{@copy}/ext/core/features/features.c")).to include("    &ps_threads_feature,\n")
-    run("cc", "-fsyntax-only", "-Wall", "-Werror", "-D_GNU_SOURCE", "-Iext/core",
-        "ext/core/features/threads.c", "ext/core/features/features.c")
+    compile("ext/core/features/threads.c", "ext/core/features/features.c")
+    %w[ruby/probescope.c python/module.c].each do |path|
+      expect(File.read("#{@copy}/ext/#{path}")).to include(" &ps_threads_hooks, &requests_hooks,")
+    end
+    compile("ext/ruby/thread_hooks.c", *ruby_headers)
+    compile("ext/python/thread_hooks.c", "-I#{python_headers}")
   end
 end

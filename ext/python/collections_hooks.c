@@ -12,6 +12,8 @@
 
 #include "base/atomic.h"
 #include "base/clock.h"
+#include "features/collections.h"
+#include "features/samples.h"
 #include "usdt/probe.h"
 
 /* From one check of the list to the next. */
@@ -144,29 +146,37 @@ bool ps_collections_in(uintptr_t frame)
     return frame && PS_READ(collection.frame.value) == frame;
 }
 
-bool ps_collections_needs_upkeep(void)
+static bool needs_upkeep(void)
 {
     return PS_READ(collection.on) && ps_monotonic_ns() - PS_READ(collection.checked_ns) >= CHECK_NS;
 }
 
-void ps_collections_upkeep(void)
+static void upkeep(void)
 {
     if (collection.on) put_in();
     PS_WRITE(collection.checked_ns, ps_monotonic_ns());
 }
 
-const char *ps_collections_refused(void)
+static const char *refused(void)
 {
     bool found = collection.callbacks && collection.get_stats && collection.callback;
     return found ? NULL : "gc.callbacks or gc.get_stats was missing when probescope was imported";
 }
 
-bool ps_collections_switch(uint32_t wanted)
+static bool hook(uint32_t wanted)
 {
-    bool on = (wanted & (PS_GC_PROBES | PS_SAMPLE_PROBES)) != 0 && !ps_collections_refused();
+    bool on = (wanted & (ps_collections_feature.probes | ps_samples_feature.probes)) != 0 && !refused();
     if (on == collection.on) return true;
     PS_WRITE(collection.on, on);
     if (on) put_in();
     else take_out();
     return true;
 }
+
+const ps_hooks ps_collections_hooks = {
+    .feature = &ps_collections_feature,
+    .hook = hook,
+    .refused = refused,
+    .needs_upkeep = needs_upkeep,
+    .upkeep = upkeep,
+};

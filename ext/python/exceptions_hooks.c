@@ -20,7 +20,6 @@
 
 static struct {
     uint32_t wanted;      /* the probes that the hooks are in for */
-    bool clearing;        /* the hooks are out, but the flush read the rows: clear them at the next try */
     uint64_t entry_cost;  /* ticks that one entry of a traceback costs */
     ps_known_table known; /* class and instruction -> row */
 } exceptions;
@@ -261,22 +260,18 @@ static uint64_t measure_entry_cost(void)
 
 /* ---- On and off ---- */
 
-static bool forget_rows(void)
+static void forget(void)
 {
-    if (!ps_tables_try_lock()) return false;
-    ps_table_clear(&ps_exception_table);
-    ps_flush_unlock();
     ps_known_clear(&exceptions.known);
     ps_exceptions_forget();
-    return true;
 }
 
-bool ps_exceptions_needs_upkeep(void)
+static bool needs_upkeep(void)
 {
     return PS_READ(exceptions.wanted) && ps_exceptions_hook_needs_upkeep();
 }
 
-void ps_exceptions_upkeep(void)
+static void upkeep(void)
 {
     if (exceptions.wanted) ps_exceptions_hook_upkeep(false);
 }
@@ -286,21 +281,19 @@ void ps_exceptions_end(void)
     if (exceptions.wanted) ps_exceptions_hook_upkeep(true);
 }
 
-bool ps_exceptions_switch(uint32_t wanted)
+static bool hook(uint32_t wanted)
 {
-    wanted &= PS_EXCEPTION_PROBES;
-    if (exceptions.clearing) {
-        if (!forget_rows()) return false;
-        exceptions.clearing = false;
-    }
+    wanted &= ps_exceptions_feature.probes;
     if (wanted == exceptions.wanted) return true;
-    if (wanted) {
-        if (!exceptions.wanted) exceptions.entry_cost = measure_entry_cost();
-        PS_WRITE(exceptions.wanted, ps_exceptions_hook(wanted) ? wanted : 0);
-        return true;
-    }
-    ps_exceptions_hook(0);
-    PS_WRITE(exceptions.wanted, 0);
-    exceptions.clearing = !forget_rows();
-    return !exceptions.clearing;
+    if (wanted && !exceptions.wanted) exceptions.entry_cost = measure_entry_cost();
+    PS_WRITE(exceptions.wanted, ps_exceptions_hook(wanted) ? wanted : 0);
+    return true;
 }
+
+const ps_hooks ps_exceptions_hooks = {
+    .feature = &ps_exceptions_feature,
+    .hook = hook,
+    .forget = forget,
+    .needs_upkeep = needs_upkeep,
+    .upkeep = upkeep,
+};

@@ -524,7 +524,7 @@ bool ps_exceptions_hook(uint32_t wanted)
     if (!handled.wanted || !wanted) memset(&handled, 0, sizeof(handled));
     handled.wanted = done ? wanted : 0;
     handled.process = getpid();
-    if (!done) ps_info_states(wanted & PS_EXCEPTION_PROBES, PS_STATE_REFUSED, reason);
+    if (!done) ps_info_states(wanted & ps_exceptions_feature.probes, PS_STATE_REFUSED, reason);
     return done && wanted;
 }
 

@@ -2,16 +2,7 @@
 
 #include <string.h>
 
-#include "table/flush.h"
-
-#if PS_HAVE_GIL
-
-bool ps_tables_try_lock(void)
-{
-    return ps_flush_try_lock();
-}
-
-#else
+#if !PS_HAVE_GIL
 
 /* Not an object of Python's: only its lock is used. */
 static PyObject place;
@@ -38,9 +29,9 @@ void ps_turn_end(ps_turn *turn)
     if (turn->taken) ps_section_end(&turn->section);
 }
 
-bool ps_tables_try_lock(void)
+bool ps_no_other_turn(void)
 {
-    return under_way == own && ps_flush_try_lock();
+    return under_way == own;
 }
 
 /*

@@ -28,8 +28,7 @@ static struct {
     Py_ssize_t index; /* of our data in code objects */
     uint32_t epoch;   /* incremented when rows or coverage change */
     bool on, everything;
-    bool restart;  /* the coverage changed */
-    bool clearing; /* the hooks are out, but the flush read the rows: clear them at the next try */
+    bool restart; /* the coverage changed */
 } functions = {.epoch = 1};
 
 static void free_function(void *function)
@@ -178,26 +177,20 @@ void ps_functions_restart(void)
      * While nobody listens the worker stays away: a thread state that is made while the interpreter
      * starts or ends gets in its way.
      */
-    if (ps_watcher_wanted() & (PS_FUNCTION_PROBES | PS_BIT(LINE))) ps_watcher_recheck();
+    if (ps_watcher_wanted() & (ps_functions_feature.probes | PS_BIT(LINE))) ps_watcher_recheck();
 }
 
-/* Nobody listens to calls any more: the returns of open calls will never be seen. */
-static bool forget_calls(void)
+/* The rows that code objects keep are gone. */
+static void forget(void)
 {
-    if (!ps_tables_try_lock()) return false;
-    ps_stack_epoch++;
     functions.epoch++;
-    ps_suspended_clear(&ps_suspended_calls);
-    ps_table_clear(&ps_function_table);
-    ps_flush_unlock();
-    return true;
 }
 
 /* Lines have the coverage of functions. Code that a callback disabled may be covered now. */
 static void cover(uint32_t wanted)
 {
     bool everything = (wanted & PS_BIT(FUNCTIONS__ALL)) != 0;
-    if (!(wanted & (PS_FUNCTION_PROBES | PS_BIT(LINE)))) return;
+    if (!(wanted & (ps_functions_feature.probes | PS_BIT(LINE)))) return;
     if (!functions.restart && everything == functions.everything) return;
     functions.everything = everything;
     functions.restart = false;
@@ -207,19 +200,18 @@ static void cover(uint32_t wanted)
 #endif
 }
 
-bool ps_functions_switch(uint32_t wanted)
+static bool hook(uint32_t wanted)
 {
-    ps_slow_listen(wanted);
-    bool on = (wanted & PS_FUNCTION_PROBES) != 0;
-    if (functions.clearing) {
-        if (!forget_calls()) return false;
-        functions.clearing = false;
-    }
+    bool on = (wanted & ps_functions_feature.probes) != 0;
     cover(wanted);
     if (on == functions.on) return true;
     functions.on = ps_functions_hook(on);
     ps_greenlets_switch(functions.on);
-    if (on) return true;
-    functions.clearing = !forget_calls();
-    return !functions.clearing;
+    return true;
 }
+
+const ps_hooks ps_functions_hooks = {
+    .feature = &ps_functions_feature,
+    .hook = hook,
+    .forget = forget,
+};

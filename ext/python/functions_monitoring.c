@@ -4,6 +4,7 @@
 
 #include "base/atomic.h"
 #include "base/clock.h"
+#include "features/functions.h"
 #include "usdt/info.h"
 
 /*
@@ -85,7 +86,7 @@ bool ps_functions_hook(bool on)
 {
     const char *reason = NULL;
     if (ps_monitoring_ask(PS_MONITORING_FUNCTIONS, on ? EVENTS : 0, &reason)) return on;
-    ps_info_states(PS_FUNCTION_PROBES, PS_STATE_REFUSED, reason);
+    ps_info_states(ps_functions_feature.probes, PS_STATE_REFUSED, reason);
     return false;
 }
 

@@ -85,13 +85,13 @@ static void find_functions(void)
 }
 
 /* A program may import greenlet late. */
-bool ps_greenlets_needs_upkeep(void)
+static bool needs_upkeep(void)
 {
     return PS_READ(greenlets.on) && !PS_READ(greenlets.settrace) &&
            ps_monotonic_ns() - PS_READ(greenlets.looked_ns) >= LOOK_NS;
 }
 
-void ps_greenlets_upkeep(void)
+static void upkeep(void)
 {
     PS_WRITE(greenlets.looked_ns, ps_monotonic_ns());
     if (greenlets.settrace) return; /* found since somebody asked whether this is needed */
@@ -104,5 +104,10 @@ void ps_greenlets_switch(bool on)
     PS_WRITE(greenlets.on, on);
     if (!on) ps_current_stack_end();
     else if (greenlets.settrace) ps_current_stack_begin();
-    else ps_greenlets_upkeep();
+    else upkeep();
 }
+
+const ps_hooks ps_greenlets_hooks = {
+    .needs_upkeep = needs_upkeep,
+    .upkeep = upkeep,
+};

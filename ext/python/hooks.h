@@ -1,7 +1,6 @@
 /*
- * The hooks into CPython, one file for each kind. Each file has a switch function, which gets the
- * probes that tracers listen to. The switch runs on the worker, a thread of ours, with the GIL. It
- * puts hooks in or out to match those probes, and returns whether it is done.
+ * The hooks into CPython, one file for each kind. Each file describes them in a ps_hooks (vm/vm.h).
+ * Its hook() runs on the worker, a thread of ours, with the GIL.
  *
  * Rules inside a hook: leave no exception behind, remove no exception of the application's, never
  * run bytecode (a signal handler or an asynchronous exception would be raised in ours), never wait.
@@ -53,20 +52,21 @@ typedef struct {
 static inline void ps_turn_begin(ps_turn *turn) {}
 static inline void ps_turn_end(ps_turn *turn) {}
 static inline void ps_turns_after_fork(void) {}
+static inline bool ps_no_other_turn(void)
+{
+    return true;
+}
 #else
 void ps_turn_begin(ps_turn *turn);
 void ps_turn_end(ps_turn *turn);
 void ps_turns_after_fork(void);
+/* False while another thread's turn is under way: no table is cleared then. */
+bool ps_no_other_turn(void);
 #endif
-/*
- * Called before a table is cleared: ps_flush_try_lock(), if no hook is under way. False: try again
- * later.
- */
-bool ps_tables_try_lock(void);
 
 /* functions_hooks.c: function__entry, function__return, function__slow*, function__stats */
 void ps_functions_init(void);
-bool ps_functions_switch(uint32_t wanted);
+extern const ps_hooks ps_functions_hooks;
 /* Called when the coverage changed: takes all hooks out and begins again. */
 void ps_functions_restart(void);
 
@@ -98,7 +98,7 @@ enum { PS_RESUMABLE = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR };
 
 /* latency_hooks.c: latency:* */
 void ps_latency_init(void);
-bool ps_latency_switch(uint32_t wanted);
+extern const ps_hooks ps_latency_hooks;
 /* Does anybody listen to a latency probe? */
 bool ps_latency_on(void);
 /* Called at an entry and at an exit. False: the function has no latency probe. */
@@ -110,7 +110,7 @@ PyObject *ps_latency_untrace(PyObject *module, PyObject *code);
 PyObject *ps_latency_probes(PyObject *module, PyObject *unused);
 
 /* lines_hooks.c: line */
-bool ps_lines_switch(uint32_t wanted);
+extern const ps_hooks ps_lines_hooks;
 
 /* per_thread_hooks.c: the profile and the trace hook, which each thread has for itself. */
 #if !PS_HAVE_MONITORING
@@ -136,26 +136,13 @@ void ps_thread_hooks_mind_setprofile(PyObject *function);
 /* Calls the hook that ours replaced. Our hook returns its result. */
 int ps_thread_hooks_pass_on(enum ps_hook kind, PyObject *object, PyFrameObject *frame, int what,
                             PyObject *argument);
-/*
- * Do threads need our hooks, because they are new or somebody took their hook?
- * ps_thread_hooks_need_upkeep() is called without the GIL.
- */
-bool ps_thread_hooks_need_upkeep(void);
-void ps_thread_hooks_upkeep(void);
-#else
-static inline bool ps_thread_hooks_need_upkeep(void)
-{
-    return false;
-}
-static inline void ps_thread_hooks_upkeep(void) {}
+/* Threads need our hooks, because they are new or somebody took their hook. */
+extern const ps_hooks ps_per_thread_hooks;
 #endif
 
 /* exceptions_hooks.c: exception__raise, __detail, __rescue, __stats */
-bool ps_exceptions_switch(uint32_t wanted);
-/* Is there work for the worker, with the GIL? ps_exceptions_upkeep() does it. */
-bool ps_exceptions_needs_upkeep(void);
-void ps_exceptions_upkeep(void);
-/* Does the last of that work, before the process flushes for the last time. */
+extern const ps_hooks ps_exceptions_hooks;
+/* Does the last of the upkeep, before the process flushes for the last time. */
 void ps_exceptions_end(void);
 /*
  * The place that raised an exception first, named after its type. NULL when it was never raised, or
@@ -167,8 +154,7 @@ const ps_site *ps_exceptions_origin(PyObject *exception, ps_row_ref *origin);
 bool ps_forced(void);
 
 /* samples_hooks.c: sample, sample__stats, sample__frame */
-bool ps_sampling_switch(uint32_t wanted);
-const char *ps_sampling_refused(void);
+extern const ps_hooks ps_samples_hooks;
 /* The function for ps_vm.sample. */
 bool ps_sampling_tick(uint64_t now, uint64_t due);
 /* Asks the main thread to take a sample, without the GIL. False: the worker has to take it. */
@@ -178,27 +164,16 @@ void ps_sampling_take(void);
 void ps_sampling_after_fork(void);
 
 /* objects_hooks.c: object__alloc, object__stats */
-bool ps_objects_switch(uint32_t wanted);
-const char *ps_objects_refused(void);
-/* Is it time to see whether our hooks are still in? The first is called without the GIL. */
-bool ps_objects_needs_upkeep(void);
-void ps_objects_upkeep(void);
+extern const ps_hooks ps_objects_hooks;
 
 /* collections_hooks.c: gc__start, gc__done */
 void ps_collections_init(void);
-bool ps_collections_switch(uint32_t wanted);
-const char *ps_collections_refused(void); /* NULL: not refused */
+extern const ps_hooks ps_collections_hooks;
 /*
  * Called on the watcher's thread: does a collection run in this frame? A finalizer that runs
  * meanwhile has frames of its own.
  */
 bool ps_collections_in(uintptr_t frame);
-/*
- * Is it time to see whether the application has emptied gc.callbacks? ps_collections_needs_upkeep()
- * is called without the GIL.
- */
-bool ps_collections_needs_upkeep(void);
-void ps_collections_upkeep(void);
 
 /* current_stack.c: the shadow stack of this thread or greenlet; NULL without memory. */
 ps_stack *ps_current_stack(void);
@@ -217,17 +192,10 @@ void ps_current_stack_forget(PyThreadState *thread);
 /* greenlets.c: switches of greenlets. Follows those of this thread, if somebody listens. */
 void ps_greenlets_follow(void);
 void ps_greenlets_switch(bool on);
-/* Is it time to see whether greenlet was imported? Called without the GIL. */
-bool ps_greenlets_needs_upkeep(void);
-void ps_greenlets_upkeep(void);
+extern const ps_hooks ps_greenlets_hooks;
 
 /* tracebacks.c: backtrace__done, and the time of formatting in exception__stats */
-bool ps_tracebacks_switch(uint32_t wanted);
-/*
- * Is it time to see whether modules were imported? Called on the watcher's thread, without the GIL.
- */
-bool ps_tracebacks_needs_upkeep(void);
-void ps_tracebacks_upkeep(void);
+extern const ps_hooks ps_backtraces_hooks;
 /* Forgets all that was remembered, also which files are the application's own. */
 void ps_tracebacks_forget(void);
 

@@ -33,16 +33,6 @@ static struct {
     size_t memory_limit; /* of the last install() */
 } change = {.lock = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER};
 
-static const ps_vm vm = {
-    .request = ps_worker_request,
-    .needs_upkeep = ps_features_need_upkeep,
-    .try_lock_tables = ps_tables_try_lock,
-    .sample = ps_sampling_tick,
-    .leaves_out_late_ticks = true,
-    .step = ps_gil_wait_step,
-    .cover_again = ps_functions_restart,
-};
-
 /* Returns an errno. */
 static int start(void)
 {
@@ -54,7 +44,7 @@ static int start(void)
         ps_memory_set_limit(change.memory_limit);
         ps_gil_wait_init();
         ps_requests_prepare();
-        error = ps_features_install(&vm);
+        error = ps_features_install();
         change.half_done = false;
     }
     ps_turn_end(&turn);
@@ -149,7 +139,7 @@ static void after_fork_in_child(void)
     change.wish = NOTHING;
     if (!change.half_done) return;
     change.half_done = false;
-    ps_features_install(&vm);
+    ps_features_install();
 }
 PS_FORK_STEP(PS_FORK_INSTALL, .in_child = after_fork_in_child)
 

@@ -103,7 +103,7 @@ static void listen_to(const ps_latency *latency, bool on)
 #endif
 }
 
-bool ps_latency_switch(uint32_t wanted)
+static bool hook(uint32_t wanted)
 {
     bool installed = ps_features_installed(), on = false;
     const char *reason = NULL;
@@ -123,6 +123,8 @@ bool ps_latency_switch(uint32_t wanted)
     ps_suspended_clear(&traced.open);
     return true;
 }
+
+const ps_hooks ps_latency_hooks = {.hook = hook};
 
 /* ---- What python/probescope/_latency.py asks for ---- */
 

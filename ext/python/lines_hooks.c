@@ -8,6 +8,7 @@
 
 #include "base/atomic.h"
 #include "features/functions.h"
+#include "features/lines.h"
 #include "usdt/info.h"
 #include "usdt/probe.h"
 
@@ -91,7 +92,7 @@ PS_CALLBACK(ps_on_line)
     return wanted ? ps_monitoring_go_on() : ps_monitoring_disable();
 }
 
-static bool hook(bool wanted)
+static bool hook_lines(bool wanted)
 {
     const char *reason = NULL;
     if (ps_monitoring_ask(PS_MONITORING_LINES, wanted ? PS_ON_LINE : 0, &reason)) return wanted;
@@ -112,7 +113,7 @@ static void listen(PyFrameObject *frame, int what, PyObject *argument)
     ps_look_end(look);
 }
 
-static bool hook(bool wanted)
+static bool hook_lines(bool wanted)
 {
     if (!wanted) {
         ps_thread_hooks_trace(PS_TRACED_LINES, NULL);
@@ -129,9 +130,11 @@ static bool hook(bool wanted)
 
 #endif
 
-bool ps_lines_switch(uint32_t wanted)
+static bool hook(uint32_t wanted)
 {
     bool listens = (wanted & PS_BIT(LINE)) != 0;
-    if (listens != on) on = hook(listens);
+    if (listens != on) on = hook_lines(listens);
     return true;
 }
+
+const ps_hooks ps_lines_hooks = {.feature = &ps_lines_feature, .hook = hook};

@@ -11,7 +11,10 @@
 #include "base/fork.h"
 #include "base/memory.h"
 #include "features/coverage.h"
+#include "features/gvl.h"
+#include "features/requests.h"
 #include "usdt/info.h"
+#include "gil_wait.h"
 
 static bool forced;
 
@@ -20,34 +23,39 @@ bool ps_forced(void)
     return forced;
 }
 
-/* In the order in which hooks are switched. */
-static const ps_hooks hooks[] = {
-    {.probes = PS_EXCEPTION_PROBES,
-     .hook = ps_exceptions_switch,
-     .needs_upkeep = ps_exceptions_needs_upkeep,
-     .do_upkeep = ps_exceptions_upkeep},
-    {.probes = PS_FUNCTION_PROBES, .hook = ps_functions_switch},
-    {.needs_upkeep = ps_greenlets_needs_upkeep, .do_upkeep = ps_greenlets_upkeep},
-    {.hook = ps_latency_switch},
-    {.probes = PS_LINE_PROBES, .hook = ps_lines_switch},
-    /* The hooks that functions and lines have in each thread. */
-    {.needs_upkeep = ps_thread_hooks_need_upkeep, .do_upkeep = ps_thread_hooks_upkeep},
-    {.probes = PS_SAMPLE_PROBES, .hook = ps_sampling_switch, .refused = ps_sampling_refused},
-    {.probes = PS_OBJECT_PROBES,
-     .hook = ps_objects_switch,
-     .refused = ps_objects_refused,
-     .needs_upkeep = ps_objects_needs_upkeep,
-     .do_upkeep = ps_objects_upkeep},
-    {.probes = PS_GC_PROBES,
-     .hook = ps_collections_switch,
-     .refused = ps_collections_refused,
-     .needs_upkeep = ps_collections_needs_upkeep,
-     .do_upkeep = ps_collections_upkeep},
-    {.probes = PS_BACKTRACE_PROBES,
-     .hook = ps_tracebacks_switch,
-     .needs_upkeep = ps_tracebacks_needs_upkeep,
-     .do_upkeep = ps_tracebacks_upkeep},
-    {.probes = PS_REQUEST_PROBES},
+static const char *why_no_waits(void)
+{
+    return "CPython tells nobody which threads wait for the GIL";
+}
+
+static const ps_hooks requests_hooks = {.feature = &ps_requests_feature};
+static const ps_hooks gvl_hooks = {
+    .feature = &ps_gvl_feature, .unsupported = PS_BIT(GVL__WAIT), .why = why_no_waits};
+
+const ps_vm ps_the_vm = {
+    .hooks =
+        {
+            &ps_exceptions_hooks,
+            &ps_functions_hooks,
+            &ps_greenlets_hooks,
+            &ps_latency_hooks,
+            &ps_lines_hooks,
+            &ps_samples_hooks,
+            &ps_objects_hooks,
+            &ps_collections_hooks,
+            &ps_backtraces_hooks,
+            &requests_hooks,
+            &gvl_hooks,
+#if !PS_HAVE_MONITORING
+            &ps_per_thread_hooks,
+#endif
+        },
+    .request = ps_worker_request,
+    .may_clear = ps_no_other_turn,
+    .sample = ps_sampling_tick,
+    .leaves_out_late_ticks = true,
+    .step = ps_gil_wait_step,
+    .cover_again = ps_functions_restart,
 };
 
 PyDoc_STRVAR(
@@ -263,9 +271,7 @@ static int execute(PyObject *module)
     snprintf(version, sizeof(version), "%s", Py_GetVersion());
     version[strcspn(version, " ")] = '\0';
     ps_info_start("python", version, PROBESCOPE_VERSION);
-    ps_features_init(hooks, sizeof(hooks) / sizeof(hooks[0]));
-    ps_info_state(PS_PROBE_GVL__WAIT, PS_STATE_UNSUPPORTED,
-                  "CPython tells nobody which threads wait for the GIL");
+    ps_features_init();
     if (ps_os_fork_init() < 0 || !prepare_end()) return -1;
     if (ps_fork_init() != 0) {
         PyErr_SetString(PyExc_ImportError, "no memory for a handler of forks");

@@ -27,7 +27,7 @@
 enum { CHECK_NS = 1000000000 };
 
 static struct {
-    bool on, clearing;    /* clearing: the hooks are out, but the flush was reading the rows */
+    bool on;
     bool tracer;          /* the way in use */
     ps_known_table known; /* class or size, and instruction -> row */
     PyInterpreterState *main;
@@ -256,64 +256,62 @@ static void hook(void)
     objects.tracer = hook_tracer();
     hook_allocator();
     allocator.counts = !objects.tracer;
-    if (!objects.tracer) ps_info_states(PS_OBJECT_PROBES, PS_STATE_DEGRADED, by_size);
+    if (!objects.tracer) ps_info_states(ps_objects_feature.probes, PS_STATE_DEGRADED, by_size);
 }
 
 /*
  * Another tool may have come, or gone and put back what it had found. Then the hooks are put in
  * again.
  */
-bool ps_objects_needs_upkeep(void)
+static bool needs_upkeep(void)
 {
     if (!PS_READ(objects.on)) return false;
     return ps_monotonic_ns() - PS_READ(objects.checked_ns) >= CHECK_NS;
 }
 
-void ps_objects_upkeep(void)
+static void upkeep(void)
 {
     if (!objects.on) return;
     if ((objects.tracer && !has_tracer()) || !is_reached()) hook();
     PS_WRITE(objects.checked_ns, ps_monotonic_ns());
 }
 
-static bool forget(void)
+static void forget(void)
 {
-    if (!ps_tables_try_lock()) return false;
-    ps_table_clear(&ps_object_table);
-    ps_flush_unlock();
     ps_known_clear(&objects.known);
-    return true;
 }
 
-const char *ps_objects_refused(void)
+static const char *refused(void)
 {
     return PS_HAVE_GIL ? NULL
                        : "this Python runs without a GIL: its allocator cannot be changed while it runs";
 }
 
-bool ps_objects_switch(uint32_t wanted)
+static bool switch_hooks(uint32_t wanted)
 {
-    bool on = PS_HAVE_GIL && (wanted & PS_OBJECT_PROBES) != 0;
-    if (on && !objects.on && has_subinterpreters()) {
-        ps_info_states(
-            PS_OBJECT_PROBES, PS_STATE_REFUSED,
-            "there are subinterpreters: they share the allocator, which cannot be changed while they run");
-        return true;
-    }
-    if (objects.clearing) {
-        if (!forget()) return false;
-        objects.clearing = false;
-    }
+    bool on = (wanted & ps_objects_feature.probes) != 0;
     if (on == objects.on) return true;
-    if (on) {
+    if (on && has_subinterpreters()) {
+        ps_info_states(
+            ps_objects_feature.probes, PS_STATE_REFUSED,
+            "there are subinterpreters: they share the allocator, which cannot be changed while they run");
+    } else if (on) {
         objects.main = PyInterpreterState_Main();
         hook();
         PS_WRITE(objects.on, true);
-        return true;
+    } else {
+        PS_WRITE(objects.on, false);
+        unhook_tracer();
+        unhook_allocator();
     }
-    PS_WRITE(objects.on, false);
-    unhook_tracer();
-    unhook_allocator();
-    objects.clearing = !forget();
-    return !objects.clearing;
+    return true;
 }
+
+const ps_hooks ps_objects_hooks = {
+    .feature = &ps_objects_feature,
+    .hook = switch_hooks,
+    .refused = refused,
+    .forget = forget,
+    .needs_upkeep = needs_upkeep,
+    .upkeep = upkeep,
+};

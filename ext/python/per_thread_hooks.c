@@ -120,6 +120,11 @@ void ps_thread_hooks_take_out(enum ps_hook kind)
     PS_WRITE(hook->ours, NULL);
 }
 
+static void upkeep(void)
+{
+    for (int kind = 0; kind < PS_HOOKS; kind++) put_in_all(kind);
+}
+
 static ps_trace_listener listeners[PS_TRACED];
 
 /*
@@ -130,7 +135,7 @@ static int on_trace(PyObject *object, PyFrameObject *frame, int what, PyObject *
 {
     if (what == PyTrace_CALL &&
         PyInterpreterState_ThreadHead(PyInterpreterState_Main())->c_tracefunc != on_trace)
-        ps_thread_hooks_upkeep();
+        upkeep();
     for (int i = 0; i < PS_TRACED; i++)
         if (listeners[i]) listeners[i](frame, what, argument);
     return ps_thread_hooks_pass_on(PS_HOOK_TRACE, object, frame, what, argument);
@@ -195,14 +200,14 @@ int ps_thread_hooks_pass_on(enum ps_hook kind, PyObject *object, PyFrameObject *
     return owner && owner->function ? owner->function(object, frame, what, argument) : 0;
 }
 
-bool ps_thread_hooks_need_upkeep(void)
+static bool need_upkeep(void)
 {
     return PS_READ(hooks[PS_HOOK_PROFILE].ours) || PS_READ(hooks[PS_HOOK_TRACE].ours);
 }
 
-void ps_thread_hooks_upkeep(void)
-{
-    for (int kind = 0; kind < PS_HOOKS; kind++) put_in_all(kind);
-}
+const ps_hooks ps_per_thread_hooks = {
+    .needs_upkeep = need_upkeep,
+    .upkeep = upkeep,
+};
 
 #endif

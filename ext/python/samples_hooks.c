@@ -32,7 +32,6 @@ static struct {
     bool on;
     bool reads;        /* stacks are read at the tick (stacks.c) */
     bool told;         /* probescope_info says which way is used */
-    bool clearing;     /* the flush was reading the rows: clear them at the next try */
     uint64_t asked_ns; /* when the main thread was asked for a call that is still to come; 0: it was not */
     uint64_t worker;   /* the worker's thread state, whose clock is not read */
 } sampling;
@@ -62,13 +61,9 @@ static ps_row *find_row(struct ps_walked_frame *frame, PyCodeObject *code)
     return row;
 }
 
-static bool forget_rows(void)
+static void forget(void)
 {
-    if (!ps_tables_try_lock()) return false;
-    ps_table_clear(&ps_sample_table);
-    ps_flush_unlock();
     ps_known_clear(&known_codes);
-    return true;
 }
 
 static bool reads(void)
@@ -201,30 +196,32 @@ void ps_sampling_after_fork(void)
     sampling.asked_ns = 0;
 }
 
-const char *ps_sampling_refused(void)
+static const char *refused(void)
 {
     return PS_HAVE_GIL ? NULL
                        : "this Python runs without a GIL: to read stacks at the tick was not tried there";
 }
 
-bool ps_sampling_switch(uint32_t wanted)
+static bool hook(uint32_t wanted)
 {
-    bool on = PS_HAVE_GIL && (wanted & PS_SAMPLE_PROBES) != 0;
-    if (on == sampling.on && !sampling.clearing) return true;
+    bool on = (wanted & ps_samples_feature.probes) != 0;
     if (!on) {
         PS_WRITE(sampling.on, false);
-        sampling.clearing = true;
         if (sampling.reads && !ps_stacks_end()) return false;
         PS_WRITE(sampling.reads, false);
-        if (!forget_rows()) return false;
-    }
-    sampling.clearing = false;
-    if (on) {
+    } else if (!sampling.on) {
         ps_pending_check();
         sampling.worker = ps_thread_state()->id;
         PS_WRITE(sampling.told, false);
         PS_WRITE(sampling.reads, ps_stacks_begin(PyInterpreterState_Main(), sampling.worker));
+        PS_WRITE(sampling.on, true);
     }
-    PS_WRITE(sampling.on, on);
     return true;
 }
+
+const ps_hooks ps_samples_hooks = {
+    .feature = &ps_samples_feature,
+    .hook = hook,
+    .refused = refused,
+    .forget = forget,
+};

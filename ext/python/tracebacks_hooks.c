@@ -14,6 +14,7 @@
 
 #include "base/atomic.h"
 #include "base/clock.h"
+#include "features/backtraces.h"
 #include "usdt/info.h"
 
 enum { HOOKED = 128 };
@@ -192,15 +193,15 @@ static void look(void)
         Py_XDECREF(module);
     }
     PyErr_Clear();
-    if (hooks.reason[0]) ps_info_degrade(hooks.wanted & PS_BACKTRACE_PROBES, hooks.reason);
+    if (hooks.reason[0]) ps_info_degrade(hooks.wanted & ps_backtraces_feature.probes, hooks.reason);
 }
 
-bool ps_tracebacks_needs_upkeep(void)
+static bool needs_upkeep(void)
 {
     return PS_READ(hooks.on) && ps_monotonic_ns() - PS_READ(hooks.looked_ns) >= LOOK_NS;
 }
 
-void ps_tracebacks_upkeep(void)
+static void upkeep(void)
 {
     if (hooks.on) look();
 }
@@ -231,10 +232,10 @@ static bool get_ready(void)
     return hooks.ready;
 }
 
-bool ps_tracebacks_switch(uint32_t wanted)
+static bool switch_hooks(uint32_t wanted)
 {
-    bool on = (wanted & PS_BACKTRACE_PROBES) != 0;
-    bool more = (wanted & ~hooks.wanted & PS_BACKTRACE_PROBES) != 0;
+    bool on = (wanted & ps_backtraces_feature.probes) != 0;
+    bool more = (wanted & ~hooks.wanted & ps_backtraces_feature.probes) != 0;
     hooks.wanted = wanted;
     if (on && more && get_ready()) {
         PS_WRITE(hooks.on, true);
@@ -247,3 +248,10 @@ bool ps_tracebacks_switch(uint32_t wanted)
     }
     return true;
 }
+
+const ps_hooks ps_backtraces_hooks = {
+    .feature = &ps_backtraces_feature,
+    .hook = switch_hooks,
+    .needs_upkeep = needs_upkeep,
+    .upkeep = upkeep,
+};

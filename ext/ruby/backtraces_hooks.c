@@ -501,9 +501,10 @@ static void end_kernel(void)
     backtraces.kernel_reason = NULL;
 }
 
-bool ps_backtraces_switch(uint32_t wanted)
+static bool hook(uint32_t wanted)
 {
-    bool exceptions = (wanted & PS_BACKTRACE_PROBES) != 0, kernel = (wanted & PS_BIT(BACKTRACE__DONE)) != 0;
+    bool exceptions = (wanted & ps_backtraces_feature.probes) != 0;
+    bool kernel = (wanted & PS_BIT(BACKTRACE__DONE)) != 0;
     if (exceptions != backtraces.exceptions_wanted) {
         if (exceptions) begin_exceptions();
         else end_exceptions();
@@ -519,8 +520,13 @@ bool ps_backtraces_switch(uint32_t wanted)
      * wanted.
      */
     if (backtraces.exceptions_reason)
-        ps_info_degrade(wanted & PS_BACKTRACE_PROBES, backtraces.exceptions_reason);
+        ps_info_degrade(wanted & ps_backtraces_feature.probes, backtraces.exceptions_reason);
     if (backtraces.kernel_reason) ps_info_degrade(wanted & PS_BIT(BACKTRACE__DONE), backtraces.kernel_reason);
     if (!exceptions) ps_backtraces_forget();
     return true;
 }
+
+const ps_hooks ps_backtraces_hooks = {
+    .feature = &ps_backtraces_feature,
+    .hook = hook,
+};

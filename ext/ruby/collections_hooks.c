@@ -7,6 +7,7 @@
 #include <ruby/debug.h>
 
 #include "base/clock.h"
+#include "features/collections.h"
 #include "usdt/info.h"
 #include "usdt/looking.h"
 #include "usdt/probe.h"
@@ -94,7 +95,7 @@ void ps_collections_init(void)
 
 static void refuse(void)
 {
-    ps_info_states(PS_GC_PROBES, PS_STATE_REFUSED, ps_gc_hooks_reason());
+    ps_info_states(ps_collections_feature.probes, PS_STATE_REFUSED, ps_gc_hooks_reason());
 }
 
 void ps_collections_forbid(void)
@@ -104,9 +105,9 @@ void ps_collections_forbid(void)
     refuse();
 }
 
-bool ps_collections_switch(uint32_t wanted)
+static bool hook(uint32_t wanted)
 {
-    bool on = (wanted & PS_GC_PROBES) && ps_gc_hooks_allowed();
+    bool on = (wanted & ps_collections_feature.probes) && ps_gc_hooks_allowed();
     if (!ps_gc_hooks_allowed()) refuse();
     if (on == collection.on) return true;
     collection.under_way = collection.inside = false;
@@ -115,3 +116,8 @@ bool ps_collections_switch(uint32_t wanted)
     collection.on = on;
     return true;
 }
+
+const ps_hooks ps_collections_hooks = {
+    .feature = &ps_collections_feature,
+    .hook = hook,
+};

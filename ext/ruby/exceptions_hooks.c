@@ -89,8 +89,7 @@ struct place {
 static struct {
     VALUE raise_hook, newobj_hook, free_hook, rescue_hook;
     bool on, rescue_on, armed, free_armed;
-    bool clearing;     /* hooks are out, but the flush read the rows: clear them at the next try */
-    uint64_t armed_ns; /* CPU time of the process, like all times of brackets */
+    uint64_t armed_ns;                    /* CPU time of the process, like all times of brackets */
     uint64_t rest_from_ns, rest_until_ns; /* no bracket between them */
     uint32_t empty;         /* brackets without a raise since the last measured one, or since the attach */
     uint32_t until_bracket; /* raises until the next bracket */
@@ -352,7 +351,8 @@ static uint64_t longest_bracket(void)
     return (uint64_t)DISARM_NS << PS_READ(raises.empty);
 }
 
-bool ps_exceptions_need_disarm(void)
+/* Is a bracket armed to which no raise came? It costs every allocation and is to be taken out. */
+static bool needs_disarm(void)
 {
     if (!PS_READ(raises.armed) && !PS_READ(raises.free_armed)) return false;
     uint64_t since = ps_process_cpu_ns() - PS_READ(raises.armed_ns);
@@ -360,9 +360,9 @@ bool ps_exceptions_need_disarm(void)
 }
 
 /* No raise came: the hooks cost allocations and frees for nothing. */
-void ps_exceptions_disarm(void)
+static void disarm_unused(void)
 {
-    if (!ps_exceptions_need_disarm()) return;
+    if (!needs_disarm()) return;
     if (raises.armed) {
         uint64_t now = ps_process_cpu_ns(), lasted = now - raises.armed_ns;
         raises.rest_from_ns = now;
@@ -743,13 +743,25 @@ void ps_exceptions_init(void)
     PS_KEEP(raises.raise_hook, rb_tracepoint_new(0, RUBY_EVENT_RAISE, on_raise, NULL));
 }
 
-bool ps_exceptions_switch(uint32_t wanted)
+#if !PS_HAVE_RESCUE_EVENT
+static const char *why_no_rescue(void)
 {
-    bool on = (wanted & PS_EXCEPTION_PROBES) && !ps_jit_refuses_raises();
+    return "Ruby tells of rescues from 3.3 on";
+}
+#endif
+
+static void forget(void)
+{
+    ps_known_clear(&known_raises);
+}
+
+static bool hook(uint32_t wanted)
+{
+    bool on = (wanted & ps_exceptions_feature.probes) != 0;
 #if PS_HAVE_RESCUE_EVENT
     switch_rescue(rescue_wanted(wanted));
 #endif
-    if (on == raises.on && !raises.clearing) return true;
+    if (on == raises.on) return true;
     if (on) {
         memset(raises.recent, 0, sizeof(raises.recent));
         memset(raises.rescuers, 0, sizeof(raises.rescuers));
@@ -763,13 +775,20 @@ bool ps_exceptions_switch(uint32_t wanted)
         disarm();
         watch_frees(false);
         memset(&raises.freeing, 0, sizeof(raises.freeing));
-        raises.clearing = true;
-        if (!ps_flush_try_lock()) return false;
-        ps_table_clear(&ps_exception_table);
-        ps_flush_unlock();
-        ps_known_clear(&known_raises);
     }
-    raises.clearing = false;
     raises.on = on;
     return true;
 }
+
+const ps_hooks ps_exceptions_hooks = {
+    .feature = &ps_exceptions_feature,
+    .hook = hook,
+    .refused = ps_jit_refuses_raises,
+#if !PS_HAVE_RESCUE_EVENT
+    .unsupported = PS_BIT(EXCEPTION__RESCUE),
+    .why = why_no_rescue,
+#endif
+    .forget = forget,
+    .needs_upkeep = needs_disarm,
+    .upkeep = disarm_unused,
+};

@@ -31,6 +31,7 @@
 #include "base/memory.h"
 #include "features/coverage.h"
 #include "features/functions.h"
+#include "features/lines.h"
 #include "features/slow_calls.h"
 #include "table/flush.h"
 #include "table/table.h"
@@ -531,7 +532,7 @@ static void on_event(VALUE tracepoint, void *data)
 /* A method that is not hooked must not look like one that is never called, so the probes say so. */
 static void degrade(const char *reason)
 {
-    ps_info_degrade(PS_FUNCTION_PROBES | PS_LINE_PROBES, reason);
+    ps_info_degrade(ps_functions_feature.probes | ps_lines_feature.probes, reason);
 }
 
 static void no_memory(void)
@@ -1283,7 +1284,11 @@ static void take_out(uint64_t end)
     if (any && ps_jit_may_come()) ps_kick_jit();
 }
 
-bool ps_functions_need_walk(void)
+/*
+ * Is a walk due or under way? One is due when loading has paused after files were loaded: it looks
+ * for their define_method bodies.
+ */
+static bool needs_walk(void)
 {
     uint64_t loaded = PS_READ(functions.loaded_ns);
     if (PS_READ(functions.on) && PS_READ(functions.outs)) return true;
@@ -1304,9 +1309,9 @@ static VALUE walk_slice(VALUE unused)
     return Qnil;
 }
 
-void ps_functions_walk(void)
+static void walk(void)
 {
-    if (ps_functions_need_walk()) ps_hold_vm_lock(walk_slice, Qnil);
+    if (needs_walk()) ps_hold_vm_lock(walk_slice, Qnil);
 }
 
 /* ---- On and off ---- */
@@ -1350,19 +1355,13 @@ static void switch_on(bool everything, rb_event_flag_t events)
     begin_walk(false);
 }
 
-/* Nobody listens to calls any more: the returns of open calls will never be seen. */
-static bool forget_calls(void)
+static void forget(void)
 {
-    if (!ps_flush_try_lock()) return false;
-    ps_stack_epoch++;
-    ps_table_clear(&ps_function_table);
-    ps_flush_unlock();
     ps_known_clear(&known_calls);
     for (long i = 0; i < functions.target_count; i++) {
         functions.targets[i]->row = functions.targets[i]->last.row = NULL;
         functions.targets[i]->last.klass = PS_NO_ADDRESS;
     }
-    return true;
 }
 
 /*
@@ -1405,7 +1404,7 @@ static bool continue_change(uint64_t end)
         enable_target(functions.next_target++, false);
         if (ps_monotonic_ns() > end) return false;
     }
-    return functions.events & CALL_EVENTS || !ps_function_table.rows || forget_calls();
+    return true;
 }
 
 static void cover_rows(ps_table *table)
@@ -1450,7 +1449,7 @@ static bool continue_coverage(uint64_t end)
     return true;
 }
 
-/* Disables for one slice. True when all TracePoints are out and the rows are cleared. */
+/* Disables for one slice. True when all TracePoints are out. */
 static bool switch_off(uint64_t end)
 {
     functions.closing = true;
@@ -1463,7 +1462,7 @@ static bool switch_off(uint64_t end)
         free_target(functions.targets[--functions.target_count]);
         if (ps_monotonic_ns() > end) return false;
     }
-    if (!forget_calls()) return false;
+    forget(); /* another target may get the address of one of these */
     ps_table_clear(&lines);
     ps_known_clear(&known_lines);
     ps_memory_give(functions.targets, (size_t)functions.target_capacity * sizeof(*functions.targets));
@@ -1487,12 +1486,13 @@ static VALUE switch_slice(VALUE listened_to)
     uint32_t wanted = (uint32_t)NUM2UINT(listened_to);
     rb_event_flag_t events = 0;
     if (adding) return Qfalse;
-    if (wanted & PS_FUNCTION_PROBES) events |= CALL_EVENTS;
-    if (wanted & PS_LINE_PROBES) events |= RUBY_EVENT_LINE;
+    if (wanted & ps_functions_feature.probes) events |= CALL_EVENTS;
+    if (wanted & ps_lines_feature.probes) events |= RUBY_EVENT_LINE;
     bool on = events && !ps_jit_refuses_calls();
     bool everything = (wanted & PS_BIT(FUNCTIONS__ALL)) != 0;
     if (!on) return !functions.on || switch_off(end) ? Qtrue : Qfalse;
     if (functions.on && (functions.closing || functions.restart) && !switch_off(end)) return Qfalse;
+    if (functions.restart && !ps_features_clear(&ps_functions_feature)) return Qfalse;
     functions.restart = false;
     if (!functions.on) switch_on(everything, events);
     if (functions.everything != everything) change_coverage(everything);
@@ -1505,11 +1505,10 @@ static VALUE switch_slice(VALUE listened_to)
  * takes as long as some collections. A program of 8 s had not ended after 130 s, because hooks came
  * in all the time.
  */
-bool ps_functions_switch(uint32_t wanted)
+static bool hook(uint32_t wanted)
 {
     static uint64_t rests_until;
-    ps_slow_listen(wanted);
-    if (!functions.on && !(wanted & (PS_FUNCTION_PROBES | PS_LINE_PROBES))) return true;
+    if (!functions.on && !(wanted & (ps_functions_feature.probes | ps_lines_feature.probes))) return true;
     if (wanted && ps_monotonic_ns() < rests_until) return false;
     uint64_t began = ps_clock_read(CLOCK_THREAD_CPUTIME_ID);
     bool done = RTEST(ps_hold_vm_lock(switch_slice, UINT2NUM(wanted)));
@@ -1517,3 +1516,15 @@ bool ps_functions_switch(uint32_t wanted)
     if (took > LONG_SLICE_NS) rests_until = ps_monotonic_ns() + took;
     return done;
 }
+
+const ps_hooks ps_functions_hooks = {
+    .feature = &ps_functions_feature,
+    .hook = hook,
+    .refused = ps_jit_refuses_calls,
+    .forget = forget,
+    .needs_upkeep = needs_walk,
+    .upkeep = walk,
+};
+
+/* The hooks of functions report lines, too. */
+const ps_hooks ps_lines_hooks = {.feature = &ps_lines_feature, .refused = ps_jit_refuses_calls};

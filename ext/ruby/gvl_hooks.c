@@ -20,6 +20,7 @@
 
 #include "base/atomic.h"
 #include "base/clock.h"
+#include "features/gvl.h"
 #include "usdt/info.h"
 #include "usdt/looking.h"
 #include "usdt/probe.h"
@@ -128,14 +129,14 @@ void ps_gvl_init(void)
     prepare();
 }
 
-const char *ps_gvl_reason(void)
+static const char *why(void)
 {
     return missing;
 }
 
-bool ps_gvl_switch(uint32_t wanted)
+static bool hook(uint32_t wanted)
 {
-    bool on = (wanted & PS_GVL_PROBES) && !missing;
+    bool on = (wanted & ps_gvl_feature.probes) && !missing;
     if (on == gvl.on) return true;
     if (on) {
         PS_WRITE(gvl.since_ns, ps_monotonic_ns());
@@ -157,14 +158,21 @@ bool ps_gvl_switch(uint32_t wanted)
 
 void ps_gvl_init(void) {}
 
-const char *ps_gvl_reason(void)
+static const char *why(void)
 {
     return "Ruby tells of waits for the VM lock from 3.2 on";
 }
 
-bool ps_gvl_switch(uint32_t wanted)
+static bool hook(uint32_t wanted)
 {
     return true;
 }
 
 #endif
+
+const ps_hooks ps_gvl_hooks = {
+    .feature = &ps_gvl_feature,
+    .hook = hook,
+    .unsupported = PS_BIT(GVL__WAIT),
+    .why = why,
+};

@@ -1,10 +1,9 @@
 /*
- * The hooks into Ruby, one file for each kind. Each file has a switch function, which gets the
- * probes that tracers listen to. The switch runs in a postponed job, on a Ruby thread with the VM
- * lock. It puts hooks in or out to match those probes, and returns whether it is done. It must not
- * run Ruby code: an interrupt (Timeout, Thread#raise) that arrives inside a postponed job would be
- * lost. It calls C functions of Ruby, and TracePoint#enable, which is one instruction that
- * delegates to C: see ps_hold_vm_lock().
+ * The hooks into Ruby, one file for each kind. Each file describes them in a ps_hooks (vm/vm.h). Its
+ * hook() runs in a postponed job, on a Ruby thread with the VM lock. It must not run Ruby code: an
+ * interrupt (Timeout, Thread#raise) that arrives inside a postponed job would be lost. It calls C
+ * functions of Ruby, and TracePoint#enable, which is one instruction that delegates to C: see
+ * ps_hold_vm_lock().
  *
  * Rules inside a hook: never raise, never run Ruby code, never wait. Inside an allocation or GC
  * hook, never allocate either. Inside a GC hook, use pointers only and read no object.
@@ -76,17 +75,11 @@ void ps_functions_after_fork(void);
 /* Called when the library is installed, and when it is uninstalled. */
 void ps_functions_start(void);
 void ps_functions_stop(void);
-bool ps_functions_switch(uint32_t wanted);
+extern const ps_hooks ps_functions_hooks, ps_lines_hooks;
 /* Is this thread inside the hook that adds a loaded file? Nothing is switched meanwhile. */
 bool ps_functions_in_hook(void);
 /* The same, called by a job. When true, the end of that hook asks for the job again. */
 bool ps_functions_put_off(void);
-/*
- * Is a walk due or under way? One is due when loading has paused after files were loaded: it looks
- * for their define_method bodies.
- */
-bool ps_functions_need_walk(void);
-void ps_functions_walk(void);
 /* Called when the coverage changed: takes all hooks out and begins again. */
 void ps_functions_restart(void);
 
@@ -98,10 +91,7 @@ bool ps_script_hide(VALUE tracepoint);
 
 /* exceptions_hooks.c: exception__raise, __detail, __rescue, __stats */
 void ps_exceptions_init(void);
-bool ps_exceptions_switch(uint32_t wanted);
-/* Is a bracket armed to which no raise came? It costs every allocation and is to be taken out. */
-bool ps_exceptions_need_disarm(void);
-void ps_exceptions_disarm(void);
+extern const ps_hooks ps_exceptions_hooks;
 /*
  * Gets exceptions that were raised at known depths, these depths, and the times of the raises.
  * Finds out how to read a depth in O(1). Returns the way found: :dsize, :malloc or :counted.
@@ -118,13 +108,13 @@ ps_row *ps_exceptions_unseen(const ps_site *raised);
 
 /* backtraces_hooks.c: backtrace__done, and the strings in exception__stats */
 void ps_backtraces_init(void);
-bool ps_backtraces_switch(uint32_t wanted);
+extern const ps_hooks ps_backtraces_hooks;
 /* The coverage changed: forgets which files are the application's own. */
 void ps_backtraces_forget(void);
 
 /* objects_hooks.c: object__alloc, object__stats */
 void ps_objects_init(VALUE native);
-bool ps_objects_switch(uint32_t wanted);
+extern const ps_hooks ps_objects_hooks;
 /*
  * Runs work(argument), whose allocations are the library's own: no probe counts them. An exception
  * may leave it.
@@ -135,10 +125,10 @@ extern ps_doing *ps_own_work;
 
 /* collections_hooks.c: gc__start, gc__done */
 void ps_collections_init(void);
-bool ps_collections_switch(uint32_t wanted);
+extern const ps_hooks ps_collections_hooks;
 
 /* samples_hooks.c: sample, sample__stats, sample__frame */
-bool ps_sampling_switch(uint32_t wanted);
+extern const ps_hooks ps_samples_hooks;
 /* The function for ps_vm.sample. */
 bool ps_sampling_tick(uint64_t now, uint64_t due);
 /* probescope.c: called on any thread, and from Ruby 3.3 on also in signal handlers. */
@@ -147,11 +137,8 @@ void ps_ask_for_sample(void);
 void ps_sampling_take(void);
 
 /* gvl_hooks.c: gvl__wait */
-#define PS_GVL_PROBES PS_BIT(GVL__WAIT)
 void ps_gvl_init(void);
-bool ps_gvl_switch(uint32_t wanted);
-/* NULL, or the reason why this Ruby does not report waits. */
-const char *ps_gvl_reason(void);
+extern const ps_hooks ps_gvl_hooks;
 
 /* trace_context.c: the application's current OpenTelemetry span (context/vm.h) */
 void ps_trace_context_init(void);
@@ -213,13 +200,7 @@ bool ps_is_main_ractor(void);
 
 /* latency_hooks.c: latency:* */
 void ps_latency_init(void);
-bool ps_latency_switch(uint32_t wanted);
-/*
- * Is it time to see whether traced methods were redefined? ps_latency_need_look() is called without
- * the VM lock.
- */
-bool ps_latency_need_look(void);
-void ps_latency_look_again(void);
+extern const ps_hooks ps_latency_hooks;
 void ps_latency_define_methods(VALUE native);
 
 /* run_time_probes_binding.c: Probescope::Probe and Native::Provider */

@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "hooks.h"
+#include "methods.h"
 
 static VALUE yjit = Qnil, zjit = Qnil;
 const ps_kept ps_jit_kept[] = {PS_HELD(yjit), PS_HELD(zjit), PS_KEPT_END};
@@ -35,9 +36,15 @@ void ps_jit_init(void)
     PS_KEEP(zjit, find("ZJIT"));
 }
 
+static VALUE is_enabled(VALUE jit)
+{
+    return rb_funcall(jit, id_is_enabled, 0);
+}
+
+/* `enabled?` is a Ruby method, and the core calls ps_hooks.refused() in the job. */
 static bool is_on(VALUE jit)
 {
-    return !NIL_P(jit) && RTEST(rb_funcall(jit, id_is_enabled, 0));
+    return !NIL_P(jit) && RTEST(ps_hold_vm_lock(is_enabled, jit));
 }
 
 /* A JIT can be switched on while the process runs, so this is read each time. */

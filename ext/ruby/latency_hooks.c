@@ -244,19 +244,20 @@ static VALUE switch_slice(VALUE unused)
     return done ? Qtrue : Qfalse;
 }
 
-bool ps_latency_switch(uint32_t wanted)
+static bool hook_listened(uint32_t wanted)
 {
     if (ps_latency_is_switched(ps_features_installed())) return true;
     PS_WRITE(looked_ns, ps_monotonic_ns());
     return RTEST(ps_hold_vm_lock(switch_slice, Qnil));
 }
 
-bool ps_latency_need_look(void)
+/* Is it time to see whether traced methods were redefined? */
+static bool needs_look(void)
 {
     return ps_latency_any_hooked() && ps_monotonic_ns() - PS_READ(looked_ns) > LOOK_AGAIN_NS;
 }
 
-static VALUE look_again(VALUE unused)
+static VALUE look_at_methods(VALUE unused)
 {
     if (ps_jit_refuses_calls()) return Qnil;
     /* Several methods may have one probe. A method that is hooked keeps the reason of another one. */
@@ -267,11 +268,11 @@ static VALUE look_again(VALUE unused)
     return Qnil;
 }
 
-void ps_latency_look_again(void)
+static void look_again(void)
 {
-    if (!ps_latency_need_look()) return;
+    if (!needs_look()) return;
     PS_WRITE(looked_ns, ps_monotonic_ns());
-    ps_hold_vm_lock(look_again, Qnil);
+    ps_hold_vm_lock(look_at_methods, Qnil);
 }
 
 /* ---- What lib/probescope/latency.rb asks for ---- */
@@ -389,3 +390,9 @@ void ps_latency_define_methods(VALUE native)
     rb_define_singleton_method(native, "latency_probes", latency_probes, 0);
     rb_define_singleton_method(native, "method_name", method_name, 2);
 }
+
+const ps_hooks ps_latency_hooks = {
+    .hook = hook_listened,
+    .needs_upkeep = needs_look,
+    .upkeep = look_again,
+};

@@ -25,7 +25,6 @@
 static struct {
     VALUE hook;
     bool on;
-    bool clearing;        /* the hook is out, but the flush read the rows: clear them at the next try */
     size_t slot;          /* bytes of the smallest slot */
     uint64_t left_out;    /* objects that the library allocated; written with the VM lock */
     ps_known_table known; /* class, path, line -> row of ps_object_table */
@@ -141,7 +140,7 @@ void ps_objects_init(VALUE native)
 
 static void refuse(const char *reason)
 {
-    ps_info_states(PS_OBJECT_PROBES, PS_STATE_REFUSED, reason);
+    ps_info_states(ps_objects_feature.probes, PS_STATE_REFUSED, reason);
 }
 
 void ps_objects_forbid_newobj(void)
@@ -163,21 +162,23 @@ static bool is_refused(void)
     return !ps_newobj_allowed();
 }
 
-bool ps_objects_switch(uint32_t wanted)
+static void forget(void)
 {
-    bool on = (wanted & PS_OBJECT_PROBES) && !is_refused();
-    if (on == objects.on && !objects.clearing) return true;
-    if (on) {
-        rb_tracepoint_enable(objects.hook);
-    } else {
-        rb_tracepoint_disable(objects.hook);
-        objects.clearing = true;
-        if (!ps_flush_try_lock()) return false;
-        ps_table_clear(&ps_object_table);
-        ps_flush_unlock();
-        ps_known_clear(&objects.known);
-    }
-    objects.clearing = false;
+    ps_known_clear(&objects.known);
+}
+
+static bool hook(uint32_t wanted)
+{
+    bool on = (wanted & ps_objects_feature.probes) && !is_refused();
+    if (on == objects.on) return true;
+    if (on) rb_tracepoint_enable(objects.hook);
+    else rb_tracepoint_disable(objects.hook);
     objects.on = on;
     return true;
 }
+
+const ps_hooks ps_objects_hooks = {
+    .feature = &ps_objects_feature,
+    .hook = hook,
+    .forget = forget,
+};

@@ -16,6 +16,7 @@
 #include "base/fork.h"
 #include "base/memory.h"
 #include "base/stopwatch.h"
+#include "features/requests.h"
 #include "table/kept.h"
 #include "usdt/info.h"
 #include "usdt/looking.h"
@@ -44,34 +45,17 @@ void ps_ask_for_sample(void)
     request(PS_REQUEST_SAMPLE);
 }
 
-static const ps_vm vm = {
+static const ps_hooks requests_hooks = {.feature = &ps_requests_feature};
+
+const ps_vm ps_the_vm = {
+    .hooks = {&ps_exceptions_hooks, &ps_backtraces_hooks, &ps_objects_hooks, &ps_collections_hooks,
+              &ps_samples_hooks, &ps_gvl_hooks, &requests_hooks, &ps_functions_hooks, &ps_lines_hooks,
+              &ps_latency_hooks},
     .request = request,
-    .needs_upkeep = ps_features_need_upkeep,
     .sample = ps_sampling_tick,
     .sample_period = ps_ticks_look_again_ns,
     .wake = ps_wake,
     .cover_again = ps_functions_restart,
-};
-
-/* In the order in which hooks are switched. */
-static const ps_hooks hooks[] = {
-    {.probes = PS_EXCEPTION_PROBES,
-     .hook = ps_exceptions_switch,
-     .refused = ps_jit_refuses_raises,
-     .needs_upkeep = ps_exceptions_need_disarm,
-     .do_upkeep = ps_exceptions_disarm},
-    {.probes = PS_BACKTRACE_PROBES, .hook = ps_backtraces_switch},
-    {.probes = PS_OBJECT_PROBES, .hook = ps_objects_switch},
-    {.probes = PS_GC_PROBES, .hook = ps_collections_switch},
-    {.probes = PS_SAMPLE_PROBES, .hook = ps_sampling_switch},
-    {.probes = PS_GVL_PROBES, .hook = ps_gvl_switch},
-    {.probes = PS_REQUEST_PROBES},
-    {.probes = PS_FUNCTION_PROBES | PS_LINE_PROBES,
-     .hook = ps_functions_switch,
-     .refused = ps_jit_refuses_calls,
-     .needs_upkeep = ps_functions_need_walk,
-     .do_upkeep = ps_functions_walk},
-    {.hook = ps_latency_switch, .needs_upkeep = ps_latency_need_look, .do_upkeep = ps_latency_look_again},
 };
 
 /*
@@ -201,7 +185,7 @@ static VALUE native_start(VALUE self, VALUE limit)
     ps_memory_set_limit(NUM2SIZET(limit));
     ps_wake_init();
     ps_functions_start();
-    int error = ps_features_install(&vm);
+    int error = ps_features_install();
     if (error) {
         ps_functions_stop();
         rb_syserr_fail(error, "probescope's watcher thread");
@@ -282,7 +266,7 @@ RUBY_FUNC_EXPORTED void Init_probescope(void)
 
     static VALUE root;
     rb_gc_register_address(&root);
-    root = TypedData_Wrap_Struct(rb_cObject, &root_type, (void *)&vm);
+    root = TypedData_Wrap_Struct(rb_cObject, &root_type, (void *)&ps_the_vm);
     ps_kept_init(kept, sizeof(kept) / sizeof(kept[0]), NULL, NULL);
 
     ps_clock_start();
@@ -316,10 +300,7 @@ RUBY_FUNC_EXPORTED void Init_probescope(void)
     ps_latency_define_methods(native);
     VALUE version = rb_const_get(probescope, rb_intern("VERSION"));
     ps_info_start("ruby", ruby_version, StringValueCStr(version));
-    ps_features_init(hooks, sizeof(hooks) / sizeof(hooks[0]));
-    if (ps_gvl_reason()) ps_info_state(PS_PROBE_GVL__WAIT, PS_STATE_UNSUPPORTED, ps_gvl_reason());
-    if (!PS_HAVE_RESCUE_EVENT)
-        ps_info_state(PS_PROBE_EXCEPTION__RESCUE, PS_STATE_UNSUPPORTED, "Ruby tells of rescues from 3.3 on");
+    ps_features_init();
     refused = ps_job_init(run_job);
     if (ps_fork_init() != 0) refused = "no memory for a handler of forks";
 }

@@ -28,7 +28,6 @@
 
 static struct {
     bool on;
-    bool clearing;        /* the flush was reading the rows: clear them at the next try */
     ps_known_table known; /* frame -> row of ps_sample_table */
 } sampling = {.known = PS_KNOWN_TABLE};
 
@@ -148,22 +147,24 @@ static bool choose_way(uint32_t wanted)
     return !later;
 }
 
-bool ps_sampling_switch(uint32_t wanted)
+static bool hook(uint32_t wanted)
 {
-    bool on = (wanted & PS_SAMPLE_PROBES) != 0;
+    bool on = (wanted & ps_samples_feature.probes) != 0;
     bool chosen = true;
     if (on) chosen = choose_way(wanted);
     else ps_ticks_end();
-    if (on == sampling.on && !sampling.clearing) return chosen;
-    if (!on) {
-        sampling.clearing = true;
-        if (!ps_flush_try_lock()) return false;
-        ps_table_clear(&ps_sample_table);
-        ps_flush_unlock();
-        ps_known_clear(&sampling.known);
-        ps_ticks_forget();
-    }
-    sampling.clearing = false;
+    if (!on && sampling.on) ps_ticks_forget();
     sampling.on = on;
     return chosen;
 }
+
+static void forget(void)
+{
+    ps_known_clear(&sampling.known);
+}
+
+const ps_hooks ps_samples_hooks = {
+    .feature = &ps_samples_feature,
+    .hook = hook,
+    .forget = forget,
+};

@@ -1,35 +1,47 @@
 #include "agent/switching.h"
 
+#include <stddef.h>
+
 #include "agent/overhead.h"
 #include "base/atomic.h"
 #include "base/clock.h"
-#include "table/feature.h"
 #include "table/flush.h"
 #include "table/interned_strings.h"
 #include "table/routes.h"
 #include "usdt/info.h"
 #include "usdt/probe.h"
 
+/* Of each of the VM's hooks. */
+struct state {
+    uint32_t in; /* the probes of its feature that it was asked for */
+    /*
+     * Nobody listens to these probes any more: when the hooks are out, the rows are cleared. A
+     * tracer that comes back finds empty tables, as if it were the first one.
+     */
+    bool clearing;
+};
+
 static struct {
-    const ps_hooks *table;
-    size_t count;
-    const ps_vm *vm; /* NULL before the first installation */
+    struct state of[PS_HOOKS_MAX];
     bool installed;
     bool any; /* a tracer listens */
 } features;
 
-static bool serves(const ps_hooks *hooks, int probe)
+/* ---- States of the probes ---- */
+
+static uint32_t probes_of(const ps_hooks *hooks)
 {
-    return (hooks->probes >> probe) & 1;
+    return hooks->feature ? hooks->feature->probes : 0;
 }
 
 static void state_probes(uint32_t wanted)
 {
     const char *refused[PS_PROBE_COUNT] = {NULL};
-    for (const ps_hooks *hooks = features.table; hooks < features.table + features.count; hooks++) {
+    for (int i = 0; ps_the_vm.hooks[i]; i++) {
+        const ps_hooks *hooks = ps_the_vm.hooks[i];
         const char *reason = hooks->refused ? hooks->refused() : NULL;
-        for (int i = 0; reason && i < PS_PROBE_COUNT; i++)
-            if (serves(hooks, i)) refused[i] = reason;
+        for (int probe = 0; reason && probe < PS_PROBE_COUNT; probe++)
+            if (probes_of(hooks) >> probe & 1) refused[probe] = reason;
     }
     for (int i = 0; i < PS_PROBE_COUNT; i++) {
         enum ps_state state = ps_info_state_of((enum ps_probe)i);
@@ -43,43 +55,88 @@ static void state_probes(uint32_t wanted)
     }
 }
 
-void ps_features_init(const ps_hooks *table, size_t count)
+static void state_unsupported(uint32_t probes, const char *reason)
 {
-    features.table = table;
-    features.count = count;
+    for (int i = 0; reason && i < PS_PROBE_COUNT; i++)
+        if (probes >> i & 1) ps_info_state((enum ps_probe)i, PS_STATE_UNSUPPORTED, reason);
+}
+
+void ps_features_init(void)
+{
     /* The core fires these, or they change what other probes do. */
     uint32_t served =
         PS_BIT(FUNCTIONS__ALL) | PS_BIT(STATS__BY_REQUEST) | PS_BIT(STATS__DONE) | PS_BIT(STATUS);
-    for (size_t i = 0; i < count; i++) served |= table[i].probes;
-    for (int i = 0; i < PS_PROBE_COUNT; i++)
-        if (!((served >> i) & 1))
-            ps_info_state((enum ps_probe)i, PS_STATE_UNSUPPORTED,
-                          "this version of probescope does not fire it yet");
+    for (int i = 0; ps_the_vm.hooks[i]; i++) {
+        const ps_hooks *hooks = ps_the_vm.hooks[i];
+        served |= probes_of(hooks);
+        if (hooks->unsupported) state_unsupported(hooks->unsupported, hooks->why());
+    }
+    state_unsupported(~served, "this version of probescope does not fire it yet");
 }
 
-/*
- * Called when the last listener has left and every feature has cleared its rows. Returns false
- * while a flush holds the lock: try again later.
- */
+/* ---- Rows ---- */
+
+/* False while the flush reads the rows, or hooks run on other threads: try again later. */
+static bool lock_tables(void)
+{
+    return (!ps_the_vm.may_clear || ps_the_vm.may_clear()) && ps_flush_try_lock();
+}
+
+static bool clear(const ps_hooks *hooks)
+{
+    if (!lock_tables()) return false;
+    if (hooks->feature->forget) hooks->feature->forget();
+    if (hooks->forget) hooks->forget();
+    ps_table_clear(hooks->feature->table);
+    ps_flush_unlock();
+    return true;
+}
+
+bool ps_features_clear(const ps_feature *feature)
+{
+    const ps_hooks *const *each = ps_the_vm.hooks;
+    while ((*each)->feature != feature) each++;
+    return clear(*each);
+}
+
+/* Called when the last listener has left and every feature has cleared its rows. */
 static bool forget_names(void)
 {
-    bool (*try_lock)(void) =
-        features.vm && features.vm->try_lock_tables ? features.vm->try_lock_tables : ps_flush_try_lock;
-    if (!try_lock()) return false;
-    for (const ps_feature *const *each = ps_features; *each; each++)
-        if ((*each)->forget) (*each)->forget();
+    if (!lock_tables()) return false;
     ps_routes_clear();
     ps_sites_clear();
     ps_flush_unlock();
     return true;
 }
 
-/* Does one slice for each feature. Returns true when every hook is as `wanted` requires. */
-static bool hook_all(uint32_t wanted)
+/* ---- Hooks ---- */
+
+static bool hook(const ps_hooks *hooks, uint32_t wanted)
+{
+    return !hooks->hook || hooks->hook(wanted);
+}
+
+/* Does one slice. Returns true when the hooks are as `wanted` requires. */
+static bool switch_one(const ps_hooks *hooks, struct state *state, uint32_t wanted)
+{
+    uint32_t probes = probes_of(hooks);
+    if (wanted & probes && hooks->refused && hooks->refused()) wanted &= ~probes;
+    if (hooks->feature && hooks->feature->listen) hooks->feature->listen(wanted);
+    if (state->in && !(wanted & probes)) state->clearing = hooks->feature->table != NULL;
+    if (state->clearing) {
+        if (!hook(hooks, wanted & ~probes) || !clear(hooks)) return false;
+        state->clearing = false;
+        state->in = 0;
+        if (!(wanted & probes)) return true;
+    }
+    state->in = wanted & probes;
+    return hook(hooks, wanted);
+}
+
+bool ps_features_hook(uint32_t wanted)
 {
     bool done = true;
-    for (size_t i = 0; i < features.count; i++)
-        if (features.table[i].hook) done &= features.table[i].hook(wanted);
+    for (int i = 0; ps_the_vm.hooks[i]; i++) done &= switch_one(ps_the_vm.hooks[i], &features.of[i], wanted);
     return done && (wanted || PS_READ(ps_overhead_out) || forget_names());
 }
 
@@ -90,7 +147,7 @@ void ps_features_switch(void)
     /* Ticks of two clocks cannot be compared. So the clock is chosen while no hook is in. */
     if (wanted && !features.any) ps_info_flag(PS_INFO_CYCLE_CLOCK, ps_clock_choose());
     features.any = wanted != 0;
-    if (!hook_all(wanted)) {
+    if (!ps_features_hook(wanted)) {
         ps_watcher_progress();
         return;
     }
@@ -98,7 +155,7 @@ void ps_features_switch(void)
     ps_watcher_applied(wanted);
 }
 
-int ps_features_install(const ps_vm *vm)
+int ps_features_install(void)
 {
     /*
      * The watcher starts last. It may request a job from the VM at once. state_probes() calls
@@ -107,8 +164,7 @@ int ps_features_install(const ps_vm *vm)
     ps_overhead_start();
     state_probes(0);
     features.installed = true;
-    features.vm = vm;
-    int error = ps_watcher_start(vm);
+    int error = ps_watcher_start(&ps_the_vm);
     if (error) {
         features.installed = false;
         return error;
@@ -130,21 +186,14 @@ void ps_features_uninstall(void)
 
 bool ps_features_unhook(void)
 {
-    if (!hook_all(0)) return false;
+    if (!ps_features_hook(0)) return false;
     state_probes(0);
     ps_watcher_applied(0);
     return true;
 }
 
-bool ps_features_need_upkeep(void)
-{
-    for (size_t i = 0; i < features.count; i++)
-        if (features.table[i].needs_upkeep && features.table[i].needs_upkeep()) return true;
-    return false;
-}
-
 void ps_features_do_upkeep(void)
 {
-    for (size_t i = 0; i < features.count; i++)
-        if (features.table[i].needs_upkeep && features.table[i].needs_upkeep()) features.table[i].do_upkeep();
+    for (const ps_hooks *const *each = ps_the_vm.hooks; *each; each++)
+        if ((*each)->needs_upkeep && (*each)->needs_upkeep()) (*each)->upkeep();
 }

@@ -1,47 +1,24 @@
 /*
- * Switches features. Each feature hooks one kind of event, and each language has a table of its
- * features. The functions here do what is common to all languages: they switch hooks to the probes
- * that have listeners, and report the state of each probe in probescope_info.
+ * Switches hooks, for every VM. The VM's hooks (vm/vm.h) say how one feature is hooked. Here it is
+ * decided when: hooks match the probes that have listeners, a feature without listeners loses its
+ * rows, and probescope_info tells the state of each probe.
+ *
+ * Called with the VM lock.
  */
 #ifndef PS_SWITCHING_H
 #define PS_SWITCHING_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "agent/watcher.h"
-#include "usdt/probe_groups.h"
+#include "table/feature.h"
+#include "vm/vm.h"
 
-/*
- * A function that a feature does not need is NULL. Called with the VM lock, unless noted otherwise.
- */
-typedef struct ps_hooks {
-    uint32_t probes; /* the probes that it serves */
-    /*
-     * Makes the feature's hooks match the probes that have listeners, or does a slice of that.
-     * Returns true when it is done.
-     */
-    bool (*hook)(uint32_t wanted);
-    /*
-     * Returns the reason why the feature's probes are refused for now, also while no tracer
-     * listens. NULL: they are not refused.
-     */
-    const char *(*refused)(void);
-    /*
-     * True when a hook left small work for later. Called on the watcher's thread, without the VM
-     * lock.
-     */
-    bool (*needs_upkeep)(void);
-    void (*do_upkeep)(void);
-} ps_hooks;
-
-/*
- * Called once, after ps_info_start(). The table must stay valid. Hooks are switched in its order.
- */
-void ps_features_init(const ps_hooks *table, size_t count);
+/* Called once, after ps_info_start(): reports the probes that the VM does not serve. */
+void ps_features_init(void);
 /* Starts the watcher. Returns 0 or an errno. */
-int ps_features_install(const ps_vm *vm);
+int ps_features_install(void);
 bool ps_features_installed(void);
 /* No hook is put in after this. */
 void ps_features_uninstall(void);
@@ -51,10 +28,20 @@ void ps_features_uninstall(void);
  */
 bool ps_features_unhook(void);
 
+/*
+ * Switches the hooks to these probes, or does a slice of that: one of each feature. Returns true
+ * when every hook is as `wanted` requires, and rows that nobody reads any more are cleared.
+ */
+bool ps_features_hook(uint32_t wanted);
+
 /* The VM calls these when it handles PS_REQUEST_SWITCH and PS_REQUEST_UPKEEP. */
 void ps_features_switch(void);
 void ps_features_do_upkeep(void);
-/* For ps_vm.needs_upkeep. */
-bool ps_features_need_upkeep(void);
+
+/*
+ * Clears the rows of a feature whose hooks are out. For a hook that begins again, because the rows
+ * have other contents from now on. Returns false while they are read: try again later.
+ */
+bool ps_features_clear(const ps_feature *feature);
 
 #endif

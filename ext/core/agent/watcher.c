@@ -218,6 +218,13 @@ static void ask_to_switch(uint64_t now)
     wake_when_due(now);
 }
 
+static bool needs_upkeep(void)
+{
+    for (const ps_hooks *const *each = watcher.vm->hooks; *each; each++)
+        if ((*each)->needs_upkeep && (*each)->needs_upkeep()) return true;
+    return false;
+}
+
 /* Takes hooks out when they take too much time. */
 static void limit_overhead(uint64_t now)
 {
@@ -253,8 +260,7 @@ static void look(uint64_t now)
         return;
     }
     watcher.asked_ns = 0;
-    if ((raised || ps_latency_any_hooked()) && watcher.vm->needs_upkeep())
-        watcher.vm->request(PS_REQUEST_UPKEEP);
+    if ((raised || ps_latency_any_hooked()) && needs_upkeep()) watcher.vm->request(PS_REQUEST_UPKEEP);
     if (!ps_overhead_limit || !raised) return;
     /*
      * Not before the tracer's interval has begun. Otherwise the tracer would not learn of what is

@@ -23,64 +23,9 @@
 #include <stdint.h>
 
 #include "usdt/probe_groups.h"
+#include "vm/vm.h"
 
 enum { PS_POLL_NS = 50000000, PS_HURRY_NS = 4000000, PS_FLUSH_NS = 1000000000 };
-
-/* What the watcher may ask of the VM. */
-enum {
-    /* ps_watcher_wanted() changed, switching is not done yet, or latency probes changed. */
-    PS_REQUEST_SWITCH = 1,
-    PS_REQUEST_SAMPLE = 2,
-    /* Small work that needs the VM, such as looking at files that were loaded. */
-    PS_REQUEST_UPKEEP = 4,
-};
-
-typedef struct ps_vm {
-    /*
-     * Called on the watcher's thread, without the VM lock. It must only note the request and
-     * return.
-     */
-    void (*request)(unsigned what);
-    /*
-     * True when there is upkeep to do. Called on the watcher's thread, at each look while a tracer
-     * listens.
-     */
-    bool (*needs_upkeep)(void);
-    /*
-     * True when PS_REQUEST_SAMPLE is to follow. Called on the watcher's thread, at each tick while
-     * a tracer listens to samples. due: when the tick should have been. NULL: the watcher calls
-     * ps_samples_tick().
-     */
-    bool (*sample)(uint64_t now, uint64_t due);
-    /*
-     * The approximate time to the next tick. It is more than PS_SAMPLE_NS where other threads take
-     * the samples. May be NULL.
-     */
-    uint64_t (*sample_period)(void);
-    /* sample() reads the stacks of other threads: see is_late(). */
-    bool leaves_out_late_ticks;
-    /*
-     * Takes the lock of ps_flush_try_lock(), but only when no hook runs on another thread. NULL:
-     * the VM lock already keeps hooks out. The caller holds the VM lock.
-     */
-    bool (*try_lock_tables)(void);
-    /*
-     * Called each time the watcher is awake. Returns when the watcher has to be awake again
-     * (CLOCK_MONOTONIC), or 0. May be NULL.
-     */
-    uint64_t (*step)(uint64_t now);
-    /*
-     * Wakes a VM whose threads all wait, so that it handles the request. Returns true when it was
-     * woken. Called on the watcher's thread, while a tracer's hooks are not in. NULL: request()
-     * wakes the VM.
-     */
-    bool (*wake)(void);
-    /*
-     * Covers functions again that were taken out (overhead.h). Called in a forked child, before its
-     * watcher starts. May be NULL.
-     */
-    void (*cover_again)(void);
-} ps_vm;
 
 /* A bit for each probe with a listener. Probes that were taken out (overhead.h) have none. */
 uint32_t ps_watcher_wanted(void);

@@ -42,7 +42,7 @@ int ps_nearest_own_line(ps_line_walk *walk, void *stack, int *other)
 }
 
 const ps_feature ps_backtraces_feature = {
-    .probes = PS_BACKTRACE_PROBES,
+    .probes = PS_BIT(BACKTRACE__DONE) | PS_BIT(EXCEPTION__STATS),
     .kinds = 1u << PS_LOOK_BACKTRACE,
     .taken_out_with = &ps_exceptions_feature,
 };

@@ -3,6 +3,6 @@
 #include "usdt/looking.h"
 
 const ps_feature ps_collections_feature = {
-    .probes = PS_GC_PROBES,
+    .probes = PS_BIT(GC__START) | PS_BIT(GC__DONE),
     .kinds = 1u << PS_LOOK_COLLECTION,
 };

@@ -172,7 +172,8 @@ static bool fire_row(ps_row *row, const ps_row_subject *of)
 }
 
 const ps_feature ps_exceptions_feature = {
-    .probes = PS_EXCEPTION_PROBES,
+    .probes = PS_BIT(EXCEPTION__RAISE) | PS_BIT(EXCEPTION__DETAIL) | PS_BIT(EXCEPTION__RESCUE) |
+              PS_BIT(EXCEPTION__STATS),
     .with_request = PS_BIT(EXCEPTION__DETAIL),
     .kinds = 1u << PS_LOOK_EXCEPTION | 1u << PS_LOOK_BRACKET,
     .table = &ps_exception_table,

@@ -2,6 +2,8 @@
 
 #include "base/atomic.h"
 #include "base/clock.h"
+#include "calls/suspended_calls.h"
+#include "features/slow_calls.h"
 #include "table/flush.h"
 #include "usdt/looking.h"
 #include "usdt/probe.h"
@@ -48,8 +50,15 @@ static bool fire_row(ps_row *row, const ps_row_subject *of)
     return true;
 }
 
+/* Nobody listens to calls any more: the returns of open calls will never be seen. */
+static void forget(void)
+{
+    ps_stack_epoch++;
+    ps_suspended_clear(&ps_suspended_calls);
+}
+
 const ps_feature ps_functions_feature = {
-    .probes = PS_FUNCTION_PROBES,
+    .probes = PS_BIT(FUNCTION__ENTRY) | PS_BIT(FUNCTION__RETURN) | PS_SLOW_PROBES | PS_BIT(FUNCTION__STATS),
     .with_request = PS_SLOW_PROBES,
     .kinds = 1u << PS_LOOK_FUNCTION,
     .table = &ps_function_table,
@@ -58,4 +67,6 @@ const ps_feature ps_functions_feature = {
     .maximum = PS_FUNCTION_MAX,
     .fire_row = fire_row,
     .lost = &ps_stack_lost,
+    .listen = ps_slow_listen,
+    .forget = forget,
 };

@@ -3,6 +3,6 @@
 #include "usdt/looking.h"
 
 const ps_feature ps_lines_feature = {
-    .probes = PS_LINE_PROBES,
+    .probes = PS_BIT(LINE),
     .kinds = 1u << PS_LOOK_LINE,
 };

@@ -19,7 +19,7 @@ static bool fire_row(ps_row *row, const ps_row_subject *of)
 }
 
 const ps_feature ps_objects_feature = {
-    .probes = PS_OBJECT_PROBES,
+    .probes = PS_BIT(OBJECT__ALLOC) | PS_BIT(OBJECT__STATS),
     .kinds = 1u << PS_LOOK_OBJECT,
     .table = &ps_object_table,
     .row_probe = PS_PROBE_OBJECT__STATS,

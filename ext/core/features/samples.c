@@ -103,7 +103,7 @@ static void count_missed(uint64_t now, uint64_t cpu, bool waiting)
 
 void ps_samples_degrade(uint32_t probes, const char *reason)
 {
-    probes &= PS_SAMPLE_PROBES;
+    probes &= ps_samples_feature.probes;
     if (!reason) probes &= ps_info_probes_in(PS_STATE_DEGRADED);
     ps_info_states(probes, reason ? PS_STATE_DEGRADED : PS_STATE_ON, reason);
 }
@@ -272,7 +272,7 @@ void ps_samples_after_fork(void)
 PS_FORK_STEP(PS_FORK_SAMPLES, .in_child = ps_samples_after_fork)
 
 const ps_feature ps_samples_feature = {
-    .probes = PS_SAMPLE_PROBES,
+    .probes = PS_BIT(SAMPLE) | PS_BIT(SAMPLE__STATS) | PS_BIT(SAMPLE__FRAME),
     .table = &ps_sample_table,
     .row_probe = PS_PROBE_SAMPLE__STATS,
     .events = PS_SAMPLE_TOTAL_SAMPLES,

@@ -50,7 +50,14 @@ typedef struct ps_feature {
     enum ps_probe event_probe;
     uint64_t (*fire_events)(void);
 
-    /* Forgets what it keeps of names: their memory is freed next. */
+    /*
+     * Called with all probes that have listeners, with the VM lock, before its hooks are switched.
+     */
+    void (*listen)(uint32_t wanted);
+    /*
+     * Forgets what it keeps of rows and of their names: both are freed next. Its hooks are out.
+     * Called with the VM lock and the lock of the flush.
+     */
     void (*forget)(void);
 } ps_feature;
 

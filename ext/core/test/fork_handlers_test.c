@@ -17,14 +17,9 @@ int pthread_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(vo
 
 static void request(unsigned what) {}
 
-static bool needs_upkeep(void)
-{
-    return false;
-}
-
 static void starts_no_watcher(void)
 {
-    static const ps_vm vm = {.request = request, .needs_upkeep = needs_upkeep};
+    static const ps_vm vm = {.request = request};
     CHECK_EQUAL(ps_watcher_start(&vm), ENOMEM);
     CHECK(!ps_watcher_is_running());
     CHECK(!(probescope_info.flags & PS_INFO_WATCHER));

@@ -70,12 +70,7 @@ static void *hold_the_others(void *unused)
 
 static void request(unsigned what) {}
 
-static bool needs_upkeep(void)
-{
-    return false;
-}
-
-static const ps_vm vm = {.request = request, .needs_upkeep = needs_upkeep};
+static const ps_vm vm = {.request = request};
 
 static void take_every_lock(void)
 {

@@ -6,6 +6,7 @@
 
 #include "base/atomic.h"
 #include "base/memory.h"
+#include "features/objects.h"
 #include "usdt/info.h"
 #include "usdt/probe_groups.h"
 #include "check.h"
@@ -92,15 +93,15 @@ static void keeps_states_with_their_reasons(void)
 
 static void sets_the_states_of_a_set_of_probes(void)
 {
-    ps_info_states(PS_OBJECT_PROBES, PS_STATE_DEGRADED, "counts blocks");
-    CHECK_EQUAL(ps_info_probes_in(PS_STATE_DEGRADED), PS_OBJECT_PROBES);
+    ps_info_states(ps_objects_feature.probes, PS_STATE_DEGRADED, "counts blocks");
+    CHECK_EQUAL(ps_info_probes_in(PS_STATE_DEGRADED), ps_objects_feature.probes);
     CHECK_STRING(probescope_info.probes[PS_PROBE_OBJECT__ALLOC].reason, "counts blocks");
     CHECK_STRING(probescope_info.probes[PS_PROBE_OBJECT__STATS].reason, "counts blocks");
     CHECK_STRING(probescope_info.probes[PS_PROBE_LINE].reason, "");
-    ps_info_degrade(PS_OBJECT_PROBES | PS_BIT(LINE), "a second reason");
+    ps_info_degrade(ps_objects_feature.probes | PS_BIT(LINE), "a second reason");
     CHECK_STRING(probescope_info.probes[PS_PROBE_OBJECT__ALLOC].reason, "counts blocks");
     CHECK_STRING(probescope_info.probes[PS_PROBE_LINE].reason, "a second reason");
-    ps_info_states(PS_OBJECT_PROBES | PS_BIT(LINE), PS_STATE_OFF, NULL);
+    ps_info_states(ps_objects_feature.probes | PS_BIT(LINE), PS_STATE_OFF, NULL);
     CHECK_EQUAL(ps_info_probes_in(PS_STATE_DEGRADED), 0);
 }
 

@@ -6,6 +6,11 @@
 #include "agent/watcher.h"
 #include "base/atomic.h"
 #include "calls/shadow_stack.h"
+#include "features/backtraces.h"
+#include "features/exceptions.h"
+#include "features/functions.h"
+#include "features/lines.h"
+#include "features/objects.h"
 #include "table/flush.h"
 #include "table/table.h"
 #include "usdt/info.h"
@@ -136,7 +141,7 @@ static void takes_the_probe_where_functions_are_not_enough(void)
     begin_again();
     CHECK_EQUAL(judge_calls(100 * MS, 200000), 0);
     call(0, 10);
-    CHECK_EQUAL(judge_calls(100 * MS, 200000), PS_FUNCTION_PROBES);
+    CHECK_EQUAL(judge_calls(100 * MS, 200000), ps_functions_feature.probes);
     CHECK(!rows[0]->function.excluded);
 }
 
@@ -154,7 +159,7 @@ static void takes_the_dearest_probe_where_the_others_alone_are_too_dear(void)
         /* No tracer listens to lines: these runs are older than the window. */
         window.looked.ns[PS_LOOK_LINE] = 100 * MS;
         uint32_t out = ps_overhead_judge(&window, wanted, 12345);
-        CHECK_EQUAL(out, i ? PS_EXCEPTION_PROBES | PS_BACKTRACE_PROBES : 0);
+        CHECK_EQUAL(out, i ? ps_exceptions_feature.probes | ps_backtraces_feature.probes : 0);
     }
     CHECK(!rows[0]->function.excluded);
 }
@@ -162,7 +167,7 @@ static void takes_the_dearest_probe_where_the_others_alone_are_too_dear(void)
 static void says_what_is_out_until_nobody_listens_to_it(void)
 {
     begin_again();
-    ps_overhead_take_out(PS_OBJECT_PROBES, 777);
+    ps_overhead_take_out(ps_objects_feature.probes, 777);
     CHECK_EQUAL(ps_info_state_of(PS_PROBE_OBJECT__STATS), PS_STATE_REFUSED);
     CHECK_EQUAL(probescope_info.probes[PS_PROBE_OBJECT__STATS].out_ns, 777);
     CHECK_EQUAL(ps_overhead_listened(PS_BIT(OBJECT__STATS) | PS_BIT(LINE)), PS_BIT(OBJECT__STATS));
@@ -180,7 +185,7 @@ static void has_everything_again_in_a_forked_child(void)
     CHECK_EQUAL(judge_calls(100 * MS, 200000), 0);
     call(0, 100000);
     judge_calls(100 * MS, 200000);
-    ps_overhead_take_out(PS_LINE_PROBES, 777);
+    ps_overhead_take_out(ps_lines_feature.probes, 777);
     CHECK(rows[0]->function.excluded);
     CHECK(ps_overhead_after_fork());
     CHECK(!rows[0]->function.excluded && rows[0]->function.out_ns == 0);

@@ -5,6 +5,15 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "vm/vm.h"
+
+static void request(unsigned what)
+{
+    (void)what;
+}
+
+/* For programs that have no VM of their own. */
+__attribute__((weak)) const ps_vm ps_the_vm = {.request = request};
 
 #define NUMBER(value) ((uint64_t)(uintptr_t)(value))
 

@@ -358,7 +358,7 @@ static void degrades_the_probes_of_samples_alone(void)
     ps_samples_degrade(PS_BIT(SAMPLE) | PS_BIT(LINE), "filtered");
     CHECK_EQUAL(ps_info_probes_in(PS_STATE_DEGRADED), PS_BIT(SAMPLE));
     CHECK_STRING(probescope_info.probes[PS_PROBE_SAMPLE].reason, "filtered");
-    ps_samples_degrade(PS_SAMPLE_PROBES, NULL);
+    ps_samples_degrade(ps_samples_feature.probes, NULL);
     CHECK_EQUAL(ps_info_probes_in(PS_STATE_ON), PS_BIT(SAMPLE)); /* the others are still off */
     CHECK_STRING(probescope_info.probes[PS_PROBE_SAMPLE].reason, "");
     ps_info_off(PS_PROBE_SAMPLE);

@@ -11,14 +11,9 @@ static void nothing(unsigned what)
     (void)what;
 }
 
-static bool no_upkeep(void)
-{
-    return false;
-}
-
 static void starts_where_thread_local_variables_are_large(void)
 {
-    static const ps_vm vm = {.request = nothing, .needs_upkeep = no_upkeep};
+    static const ps_vm vm = {.request = nothing};
     large[0] = 1;
     ps_info_start("ruby", "3.1.2", "0.1.0");
     CHECK_EQUAL(ps_watcher_start(&vm), 0);

@@ -1,6 +1,10 @@
 #include "base/atomic.h"
 #include "agent/switching.h"
 #include "base/memory.h"
+#include "features/functions.h"
+#include "features/lines.h"
+#include "features/objects.h"
+#include "features/requests.h"
 #include "table/flush.h"
 #include "table/interned_strings.h"
 #include "usdt/info.h"
@@ -8,14 +12,20 @@
 #include "recorder.h"
 
 /*
- * A language with three features. The first needs two slices, the second can be refused, the third
- * has upkeep to do.
+ * A VM with hooks for three features. The first needs slices, the second can be refused, the third
+ * has rows. A fourth has upkeep to do.
  */
 static struct {
     char order[16];
     uint32_t wanted;
     int slices, work;
     const char *reason;
+    bool other_turns; /* hooks run on other threads */
+    /* Of the third. */
+    int object_slices; /* that its hooks still need */
+    bool on;
+    bool left; /* all listeners of its probes have left since its rows were made */
+    int cleared;
 } language;
 
 static void note(char feature, uint32_t wanted)
@@ -42,6 +52,40 @@ static const char *refused(void)
     return language.reason;
 }
 
+static bool hook_objects(uint32_t wanted)
+{
+    bool on = (wanted & ps_objects_feature.probes) != 0;
+    if (on == language.on) return true;
+    if (language.object_slices && language.object_slices-- > 1) return false;
+    /* A tracer that comes back finds empty tables. */
+    if (on && language.left) CHECK_EQUAL(ps_object_table.rows, 0);
+    language.on = on;
+    if (on) {
+        language.left = false;
+        ps_row *row = ps_table_row(&ps_object_table, 1, 0, 0);
+        PS_WRITE_RELEASE(row->site, &ps_site_none);
+    }
+    return true;
+}
+
+static void forget_objects(void)
+{
+    CHECK(!language.on);
+    CHECK(!language.other_turns);
+    CHECK(!ps_flush_try_lock());
+    language.cleared++;
+}
+
+static bool may_clear(void)
+{
+    return !language.other_turns;
+}
+
+static const char *why(void)
+{
+    return "it never will";
+}
+
 static bool needs_upkeep(void)
 {
     return language.work > 0;
@@ -52,12 +96,6 @@ static void do_upkeep(void)
     language.work--;
 }
 
-static const ps_hooks table[] = {
-    {.probes = PS_FUNCTION_PROBES, .hook = hook_functions},
-    {.probes = PS_LINE_PROBES, .hook = hook_lines, .refused = refused},
-    {.needs_upkeep = needs_upkeep, .do_upkeep = do_upkeep},
-};
-
 static unsigned requests;
 
 static void request(unsigned what)
@@ -65,7 +103,17 @@ static void request(unsigned what)
     PS_FETCH_OR(requests, what);
 }
 
-static const ps_vm vm = {.request = request, .needs_upkeep = ps_features_need_upkeep};
+static const ps_hooks functions = {.feature = &ps_functions_feature, .hook = hook_functions};
+static const ps_hooks lines = {.feature = &ps_lines_feature, .hook = hook_lines, .refused = refused};
+static const ps_hooks objects = {
+    .feature = &ps_objects_feature, .hook = hook_objects, .forget = forget_objects};
+static const ps_hooks requests_of_users = {
+    .feature = &ps_requests_feature, .unsupported = PS_BIT(REQUEST__DONE), .why = why};
+static const ps_hooks besides = {.needs_upkeep = needs_upkeep, .upkeep = do_upkeep};
+
+const ps_vm ps_the_vm = {.hooks = {&functions, &lines, &objects, &requests_of_users, &besides},
+                         .request = request,
+                         .may_clear = may_clear};
 
 static void forget(void)
 {
@@ -79,12 +127,15 @@ static enum ps_state state(enum ps_probe probe)
     return ps_info_state_of(probe);
 }
 
-static void names_what_no_part_serves(void)
+static void names_what_no_hook_serves(void)
 {
     CHECK_EQUAL(state(PS_PROBE_GVL__WAIT), PS_STATE_UNSUPPORTED);
     CHECK_EQUAL(state(PS_PROBE_SAMPLE), PS_STATE_UNSUPPORTED);
     CHECK_EQUAL(state(PS_PROBE_FUNCTION__ENTRY), PS_STATE_OFF);
     CHECK_EQUAL(state(PS_PROBE_STATS__DONE), PS_STATE_OFF);
+    CHECK_EQUAL(state(PS_PROBE_REQUEST__START), PS_STATE_OFF);
+    CHECK_EQUAL(state(PS_PROBE_REQUEST__DONE), PS_STATE_UNSUPPORTED);
+    CHECK_STRING(probescope_info.probes[PS_PROBE_REQUEST__DONE].reason, "it never will");
     CHECK_STRING(ps_state_names[PS_STATE_UNSUPPORTED], "unsupported");
 }
 
@@ -93,7 +144,7 @@ static void switches_hooks_in_order_and_in_slices(void)
     forget();
     language.slices = 2;
     recorder_semaphore(PS_PROBE_FUNCTION__STATS, 1);
-    CHECK_EQUAL(ps_features_install(&vm), 0);
+    CHECK_EQUAL(ps_features_install(), 0);
     AWAIT(state(PS_PROBE_FUNCTION__STATS) == PS_STATE_ON);
     /* The watcher may have looked once more meanwhile. */
     CHECK(strncmp(language.order, "flfl", 4) == 0);
@@ -174,8 +225,8 @@ static void gives_names_back_when_the_last_listener_leaves(void)
 static void does_upkeep_where_it_is_needed(void)
 {
     language.work = 1;
-    CHECK(ps_features_need_upkeep());
     ps_features_do_upkeep();
+    CHECK_EQUAL(language.work, 0);
     ps_features_do_upkeep();
     CHECK_EQUAL(language.work, 0);
 }
@@ -200,11 +251,98 @@ static void takes_all_hooks_out(void)
     recorder_semaphore(PS_PROBE_LINE, 0);
 }
 
+/* ---- Every order of what may happen to a feature with rows ---- */
+
+enum { ATTACH, DETACH, FLUSH_BEGINS, FLUSH_ENDS, TURN_BEGINS, TURN_ENDS, REFUSED_LINES, SLICE, STEPS };
+
+static struct {
+    uint32_t wanted;
+    bool flushes;
+} outside;
+
+/* The switch that follows each step, as the job of a VM does it. */
+static void switch_as_a_job(void)
+{
+    int cleared = language.cleared;
+    bool done = ps_features_hook(outside.wanted);
+    bool listens = (outside.wanted & ps_objects_feature.probes) != 0;
+    if (outside.flushes || language.other_turns) CHECK_EQUAL(language.cleared, cleared);
+    CHECK(language.cleared - cleared <= 1);
+    /* What was refused is not hooked. */
+    if (language.reason) CHECK(!(language.wanted & PS_BIT(LINE)));
+    if (done) {
+        CHECK_EQUAL(language.on, listens);
+        CHECK_EQUAL(ps_object_table.rows, listens);
+    }
+    bool free_to_go = !outside.flushes && !language.other_turns && !language.object_slices;
+    if (free_to_go) CHECK(done);
+}
+
+static void step(int what)
+{
+    switch (what) {
+    case ATTACH: outside.wanted |= PS_BIT(OBJECT__STATS) | PS_BIT(LINE); break;
+    case DETACH:
+        if (ps_object_table.rows) language.left = true;
+        outside.wanted &= PS_BIT(LINE);
+        break;
+    case FLUSH_BEGINS: outside.flushes |= !outside.flushes && ps_flush_try_lock(); break;
+    case FLUSH_ENDS:
+        if (outside.flushes) ps_flush_unlock();
+        outside.flushes = false;
+        break;
+    case TURN_BEGINS: language.other_turns = true; break;
+    case TURN_ENDS: language.other_turns = false; break;
+    case REFUSED_LINES: language.reason = language.reason ? NULL : "not now"; break;
+    case SLICE: language.object_slices = 2; break;
+    }
+    switch_as_a_job();
+}
+
+static void clears_between_two_tracers_in_every_order(void)
+{
+    enum { LENGTH = 5, ORDERS = STEPS * STEPS * STEPS * STEPS * STEPS };
+    ps_features_hook(0);
+    for (int order = 0; order < ORDERS && !check_failures; order++) {
+        forget();
+        outside.wanted = 0;
+        int rest = order;
+        for (int i = 0; i < LENGTH; i++, rest /= STEPS) step(rest % STEPS);
+        step(FLUSH_ENDS);
+        step(TURN_ENDS);
+        step(DETACH);
+        outside.wanted = 0;
+        for (int i = 0; i < 4 && !ps_features_hook(0); i++) {
+        }
+        CHECK(!language.on);
+        CHECK_EQUAL(ps_object_table.rows, 0);
+        if (check_failures) fprintf(stderr, "in order %d\n", order);
+    }
+    forget();
+}
+
+static void clears_for_a_hook_that_begins_again(void)
+{
+    CHECK(ps_features_hook(PS_BIT(OBJECT__STATS)));
+    language.on = false; /* its hooks are out */
+    CHECK(ps_flush_try_lock());
+    CHECK(!ps_features_clear(&ps_objects_feature));
+    CHECK_EQUAL(ps_object_table.rows, 1);
+    ps_flush_unlock();
+    CHECK(ps_features_clear(&ps_objects_feature));
+    CHECK_EQUAL(ps_object_table.rows, 0);
+    language.cleared = 0;
+    CHECK(ps_features_hook(PS_BIT(OBJECT__STATS)));
+    CHECK_EQUAL(ps_object_table.rows, 1);
+    CHECK(ps_features_hook(0));
+    CHECK_EQUAL(language.cleared, 1);
+}
+
 int main(void)
 {
     ps_info_start("none", "0", "0");
-    ps_features_init(table, sizeof(table) / sizeof(table[0]));
-    RUN(names_what_no_part_serves);
+    ps_features_init();
+    RUN(names_what_no_hook_serves);
     RUN(switches_hooks_in_order_and_in_slices);
     RUN(takes_out_what_was_hooked_for_one_who_left_early);
     RUN(leaves_what_a_hook_says_while_it_is_on);
@@ -212,5 +350,7 @@ int main(void)
     RUN(gives_names_back_when_the_last_listener_leaves);
     RUN(does_upkeep_where_it_is_needed);
     RUN(takes_all_hooks_out);
+    RUN(clears_between_two_tracers_in_every_order);
+    RUN(clears_for_a_hook_that_begins_again);
     return check_report("switching");
 }

@@ -82,7 +82,8 @@ static bool wake(void)
     return true;
 }
 
-static const ps_vm vm = {.request = request, .needs_upkeep = needs_upkeep, .wake = wake};
+static const ps_hooks hooks = {.needs_upkeep = needs_upkeep};
+static const ps_vm vm = {.hooks = {&hooks}, .request = request, .wake = wake};
 
 /* As ps_features_unhook() does. */
 static void take_hooks_out(void)
@@ -757,7 +758,7 @@ static uint64_t step(uint64_t now)
 
 static void is_awake_when_the_vm_wants_it(void)
 {
-    static const ps_vm stepping = {.request = request, .needs_upkeep = needs_upkeep, .step = step};
+    static const ps_vm stepping = {.request = request, .step = step};
     ps_watcher_start(&stepping);
     await_looks();
     uint64_t looked = looks(), stepped = PS_READ(steps);
