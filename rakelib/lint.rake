@@ -27,6 +27,14 @@ module Lint
   def self.ruff
     Dir["tmp/python/*/nox/*/bin/ruff"].max || ("ruff" if system("command -v ruff >/dev/null"))
   end
+
+  # Raises with the complaints of one of the project's own lints.
+  def self.check(task, lint)
+    complaints = lint.complaints
+    raise "lint:#{task}:\n#{complaints.join("\n")}" if complaints.any?
+
+    puts "#{task}: #{lint.size} files, no offenses"
+  end
 end
 
 namespace :lint do
@@ -45,22 +53,10 @@ namespace :lint do
   end
 
   desc "What the C files include: layers, circles, headers of a VM (rakelib/include_lint.rb)"
-  task :includes do
-    lint = IncludeLint.new("ext")
-    complaints = lint.complaints
-    raise "lint:includes:\n#{complaints.join("\n")}" if complaints.any?
-
-    puts "includes: #{lint.size} files, no offenses"
-  end
+  task(:includes) { Lint.check(:includes, IncludeLint.new("ext")) }
 
   desc "What the hooks keep of a VM and do not declare (rakelib/kept_lint.rb)"
-  task :kept do
-    lint = KeptLint.new("ext")
-    complaints = lint.complaints
-    raise "lint:kept:\n#{complaints.join("\n")}" if complaints.any?
-
-    puts "kept: #{lint.size} files, no offenses"
-  end
+  task(:kept) { Lint.check(:kept, KeptLint.new("ext")) }
 
   desc "shellcheck"
   task :shell do

@@ -16,7 +16,7 @@ extern const ps_feature ps_backtraces_feature;
 
 typedef struct ps_backtrace {
     const char *kind;      /* which method or function formatted it */
-    const ps_site *asked;  /* the site that requested it, from ps_nearest_line(), or ps_site_none */
+    const ps_site *asked;  /* the site that requested it, from ps_nearest_own_line(), or ps_site_none */
     const ps_site *raised; /* type and place of the exception; ps_site_none: there is no exception */
     uint64_t depth;
     uint64_t ticks; /* the time that it took */
