@@ -81,18 +81,13 @@ void ps_exceptions_formatted(ps_row *row, const ps_site *asked, uint64_t ticks, 
 
 /* ---- Events ---- */
 
-static const ps_site *place(const ps_row *row, int number)
-{
-    const ps_site *site = row->at[number];
-    return site ? site : &ps_site_none;
-}
-
 void ps_exceptions_fire_raise(const ps_row *row, uint32_t depth, uint64_t cost)
 {
     const ps_site *site = row->site;
     if (!site) return;
     struct ps_more_exception__raise more = {.path = site->path,
-                                            .function = place(row, PS_EXCEPTION_RAISED_IN)->name,
+                                            .function =
+                                                ps_site_or_none(&row->at[PS_EXCEPTION_RAISED_IN])->name,
                                             .thread_id = ps_thread_id()};
     ps_fire_exception__raise(site->name, site->file, site->line, depth, ps_ticks_to_ns(cost), &more);
 }
@@ -124,10 +119,10 @@ void ps_exceptions_fire_detail(const ps_row *row, uint32_t depth, uint64_t cost,
                                const ps_span *span)
 {
     char traceparent[PS_TRACEPARENT_BUFFER];
-    const ps_site *site = row->site, *app = place(row, PS_EXCEPTION_APP_AT);
+    const ps_site *site = row->site, *app = ps_site_or_none(&row->at[PS_EXCEPTION_APP_AT]);
     struct ps_more_exception__detail more = {
         .path = site->path,
-        .function = place(row, PS_EXCEPTION_RAISED_IN)->name,
+        .function = ps_site_or_none(&row->at[PS_EXCEPTION_RAISED_IN])->name,
         .thread_id = ps_thread_id(),
         .message = message,
         .traceparent = ps_span_text(traceparent, span),
