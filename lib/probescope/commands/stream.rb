@@ -40,7 +40,7 @@ module Probescope
 
       def report(result)
         found = checks(result)
-        found.of_a_stream(closed: @closed, missing: missing(result))
+        found.of_a_stream(closed: @closed, told: @told, missing: missing(result))
         finish(result)
         raise found.nothing_known unless result.any? || @told
 

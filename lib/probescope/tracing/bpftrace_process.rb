@@ -15,6 +15,10 @@ module Probescope
       # Seconds after SIGSTOP. After that, a bpftrace without probes is killed although it has not
       # stopped.
       STOP_LIMIT = 1.0
+      # The size of the pipe for bpftrace's output: what an ordinary user may ask for.
+      PIPE_BYTES = 1 << 20
+      # fcntl's F_SETPIPE_SZ, which Ruby has no name for.
+      SET_PIPE_SIZE = 1031
 
       attr_reader :pid, :out, :err
 
@@ -23,6 +27,7 @@ module Probescope
       def initialize(order, program, options, library)
         @out, out_writer = IO.pipe(Encoding::BINARY)
         @err, err_writer = IO.pipe(Encoding::BINARY)
+        widen(@out)
         @errors = "".b
         @rest = "".b
         @hidden = false
@@ -68,10 +73,11 @@ module Probescope
       def read_lines(stream)
         bytes = stream.read_nonblock(1 << 16, exception: false)
         return if bytes == :wait_readable
-        return stream.close if bytes.nil?
-        return complain(bytes) if stream == err
 
-        lines, end_of_line, @rest = (@rest + bytes).rpartition("\n")
+        stream.close if bytes.nil?
+        return complain(bytes.to_s) if stream == err
+
+        lines, end_of_line, @rest = (@rest + bytes.to_s).rpartition("\n")
         yield lines + end_of_line unless end_of_line.empty?
       end
 
@@ -98,6 +104,14 @@ module Probescope
       # True when bpftrace slept at the last #waiting_for_events?, and the kernel did not report
       # where.
       def hidden? = @hidden
+
+      # Lets bpftrace print its maps and end. SIGINT makes a write fail that waits for room in the
+      # pipe, and after a failed write bpftrace prints nothing more (decision 229). So the pipe is
+      # emptied first. bpftrace needs much longer to fill it again than the signal to arrive.
+      def interrupt
+        drain
+        signal(:INT)
+      end
 
       def signal(name)
         Process.kill(name, pid) unless status
@@ -146,6 +160,21 @@ module Probescope
       private
 
       def monotonic = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+
+      # A user with very many pipes may not have larger ones.
+      def widen(pipe)
+        pipe.fcntl(SET_PIPE_SIZE, PIPE_BYTES)
+      rescue SystemCallError
+        nil
+      end
+
+      # Takes what is in the pipe. #read and #read_lines yield it.
+      def drain
+        return if out.closed?
+
+        bytes = out.read_nonblock(PIPE_BYTES, exception: false)
+        @rest << bytes if bytes.is_a?(String)
+      end
 
       def kill_and_see
         kill

@@ -45,12 +45,13 @@ module Probescope
 
       # A stream shows nothing that arrives while bpftrace detaches, so the end of the trace may
       # lack events. closed: whether the command ended the trace early, and shows nothing more.
-      # missing: how many events did not arrive, by the command's own count.
-      def of_a_stream(closed:, missing: 0)
+      # told: whether anything was shown. missing: how many events did not arrive, by the command's
+      # own count.
+      def of_a_stream(closed:, told:, missing: 0)
         ended
         served
         notes
-        ends
+        told && !@result.maps? ? cut_off : ends
         others
         lost(missing) unless closed
       end
@@ -196,6 +197,11 @@ module Probescope
 
         say("#{list(strangers)} came later with another library, and nobody traced " \
             "#{strangers.one? ? "it" : "them"}: run the command again")
+      end
+
+      # A flush that was shown is also in a map, and bpftrace prints its maps last.
+      def cut_off
+        say("bpftrace ended without its last figures: more events may be lost than are counted")
       end
 
       def torn

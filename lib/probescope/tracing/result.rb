@@ -247,6 +247,8 @@ module Probescope
       def roots = members.filter_map { |member| member[:folder] }.uniq - ["/"]
       # Other notes for the user.
       def notes = @ended.fetch(:notes)
+      # False when bpftrace printed no map at its end.
+      def maps? = @output.maps.any?
       # False when no process completed an interval.
       def any? = total("wall_ns").positive?
 

@@ -189,7 +189,7 @@ module Probescope
         deaf = @interrupted_at ? bpftraces.select { |bpftrace| deaf?(bpftrace) } : bpftraces
         return if deaf.empty?
 
-        deaf.each { |bpftrace| bpftrace.signal(:INT) }
+        deaf.each(&:interrupt)
         @interrupted_at = now
       end
 

@@ -98,6 +98,11 @@ class Result:
         self._maps: Dict[str, Dict[str, Any]] = {}
         self._requests: Optional[Dict[int, Tuple[Optional[str], str]]] = None
 
+    @property
+    def has_maps(self) -> bool:
+        """False when bpftrace printed no map at its end."""
+        return bool(self._maps)
+
     def add(self, maps: Dict[str, Dict[str, Any]]) -> None:
         """maps: as `bpftrace -f json` prints them. The keys are valid only within one run of
         bpftrace.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -74,6 +75,9 @@ EARLY = 0.25
 SETTLE = 0.02
 # Limit on the time that the process takes to install its hooks when its threads are busy.
 HOOK_SECONDS = 2
+# The size of the pipe for bpftrace's output: what an ordinary user may ask for.
+PIPE_BYTES = 1 << 20
+F_SETPIPE_SZ = 1031  # fcntl has the name from Python 3.10 on
 CHECK = "probescope doctor"
 
 
@@ -346,6 +350,8 @@ class Output:
         """
         for text in tables.lost(self.result, room):
             self.say(text)
+        if self._timed and self._told and not self.result.has_maps:
+            self.say("bpftrace ended without its last figures: more events may be lost than are counted")
         if not self.result.wall_ns and (self._report or (self._timed and not self._told)):
             pid = self.result.pid
             raise CommandError(f"nothing is known of process {pid}: no interval ended", f"{CHECK} -p {pid}")
@@ -459,6 +465,9 @@ class Measurement:
             next(word.partition("=")[2] for word in words if word.startswith("BPFTRACE_MAP_KEYS_MAX="))
         )
         self._keeper = subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe)
+        assert self._keeper.stdout
+        with contextlib.suppress(OSError):  # a user with very many pipes may not have larger ones
+            fcntl.fcntl(self._keeper.stdout, F_SETPIPE_SZ, PIPE_BYTES)
         self._rest = {"out": b"", "err": b""}
         self._streams = {self._keeper.stdout: "out", self._keeper.stderr: "err"}
         self._errors: List[str] = []
@@ -566,6 +575,7 @@ class Measurement:
         assert self._keeper.stdin
         while True:
             try:
+                self._drain()
                 self._keeper.stdin.close()
                 self._until(None)
                 return self._keeper.wait()
@@ -618,6 +628,15 @@ class Measurement:
             return self._process.flushes()
         except Refused:
             return None
+
+    def _drain(self) -> None:
+        """Takes what is in the pipe. A SIGINT makes a write fail that waits for room in the pipe, and
+        after a failed write bpftrace prints nothing more (decision 229). bpftrace needs much longer
+        to fill the pipe again than the signal to arrive.
+        """
+        out = self._keeper.stdout
+        if out and out in self._streams and select.select([out], [], [], 0)[0]:
+            self._rest["out"] += os.read(out.fileno(), PIPE_BYTES)
 
     def _until(self, deadline: Optional[float]) -> None:
         while self._streams and (deadline is None or time.monotonic() < deadline):
