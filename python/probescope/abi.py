@@ -134,4 +134,8 @@ PROBES: Dict[str, Probe] = {
         args={"probe": str, "state": int, "reason": str},
         more={},
     ),
+    "function__here": Probe(
+        args={},
+        more={"record": int, "layout": int, "epoch": int, "thread_id": int, "gil": int, "gil_bytes": int, "vm_frame": int, "vm_code": int, "vm_text": int},
+    ),
 }

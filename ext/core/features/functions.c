@@ -58,7 +58,8 @@ static void forget(void)
 }
 
 const ps_feature ps_functions_feature = {
-    .probes = PS_BIT(FUNCTION__ENTRY) | PS_BIT(FUNCTION__RETURN) | PS_SLOW_PROBES | PS_BIT(FUNCTION__STATS),
+    .probes = PS_BIT(FUNCTION__ENTRY) | PS_BIT(FUNCTION__RETURN) | PS_SLOW_PROBES | PS_BIT(FUNCTION__STATS) |
+              PS_BIT(FUNCTION__HERE),
     .with_request = PS_SLOW_PROBES,
     .kinds = 1u << PS_LOOK_FUNCTION,
     .table = &ps_function_table,
