@@ -80,7 +80,7 @@ def alive(references):
 
 COMMANDS = {
     "hot": ["sample__stats", "sample__frame", "sample"],
-    "calls": ["function__stats", "function__entry", "function__return"],
+    "calls": ["function__stats", "function__entry", "function__return", "function__here"],
     "slow": ["function__slow1ms", "function__slow10ms"],
     "exceptions": ["exception__stats", "exception__detail", "exception__raise", "exception__rescue"],
     "backtraces": ["backtrace__done"],

@@ -51,6 +51,8 @@
 #define LONG_SLICE_NS 10000000u
 #define LOAD_PAUSE_NS 200000000u
 #define CALL_EVENTS   (RUBY_EVENT_CALL | RUBY_EVENT_RETURN)
+/* Besides these, at which another stack may run. */
+#define SWITCH_EVENTS (RUBY_EVENT_FIBER_SWITCH | RUBY_EVENT_THREAD_BEGIN | RUBY_EVENT_THREAD_END)
 /*
  * Limits of evals that are hooked: those that define methods, and those without methods, whose
  * lines are reported. An application can evaluate texts without end, and what is hooked stays in
@@ -144,7 +146,7 @@ static struct {
     VALUE bodies_seen;  /* Array of [module, name] that the walk looks at last */
     long next_file, next_module, next_name, next_body;
     bool bodies_only; /* this walk looks for define_method bodies alone */
-    VALUE script_hook, raise_hook, fiber_hook;
+    VALUE script_hook, raise_hook, switch_hook;
     uint64_t loaded_ns; /* when a file was last loaded; 0: a walk has begun since */
 } functions = {.tracepoints = Qnil,
                .places = Qnil,
@@ -159,7 +161,7 @@ static struct {
                .parts = Qnil,
                .script_hook = Qnil,
                .raise_hook = Qnil,
-               .fiber_hook = Qnil};
+               .switch_hook = Qnil};
 
 /*
  * Under YJIT each enable searches the whole heap: 0.3 ms if there is little in it, 4 ms in a large
@@ -186,7 +188,7 @@ const ps_kept ps_functions_kept[] = {
     PS_HELD(functions.parts),
     PS_HELD(functions.script_hook),
     PS_HELD(functions.raise_hook),
-    PS_HELD(functions.fiber_hook),
+    PS_HELD(functions.switch_hook),
     PS_HELD(kept.files),
     PS_HELD(kept.hook),
     PS_KEPT_END,
@@ -420,10 +422,17 @@ static void on_raise_or_rescue(VALUE tracepoint, void *unused)
     if (stack->unwinding) stack->raises++;
 }
 
-/* Called by Ruby with the VM lock, on the fiber that a thread has just switched to. */
-static void on_fiber_switch(VALUE tracepoint, void *unused)
+/*
+ * Called by Ruby with the VM lock, on the fiber that a thread has just switched to, and where a
+ * thread begins or ends. A thread that an exception ends does not tell before Ruby 3.3.
+ */
+static void on_switch(VALUE tracepoint, void *unused)
 {
     uint64_t now = ps_ticks();
+    if (rb_tracearg_event_flag(rb_tracearg_from_tracepoint(tracepoint)) != RUBY_EVENT_FIBER_SWITCH) {
+        ps_current_stack_leave();
+        return;
+    }
     ps_stack *left, *stack = ps_current_stack_switched(&left);
     if (left == stack) return;
     if (left) ps_stack_suspend(left, now);
@@ -1319,7 +1328,7 @@ static void walk(void)
 /* The hooks that shadow stacks need besides calls and returns. */
 static void switch_beside_calls(bool on)
 {
-    VALUE hooks[] = {functions.raise_hook, functions.fiber_hook};
+    VALUE hooks[] = {functions.raise_hook, functions.switch_hook};
     if (on) ps_current_stack_begin();
     for (int i = 0; i < 2; i++) {
         if (on) rb_tracepoint_enable(hooks[i]);
@@ -1346,8 +1355,8 @@ static void switch_on(bool everything, rb_event_flag_t events)
         PS_KEEP(functions.script_hook, rb_tracepoint_new(0, RUBY_EVENT_SCRIPT_COMPILED, on_script, NULL));
     if (NIL_P(functions.raise_hook))
         PS_KEEP(functions.raise_hook, rb_tracepoint_new(0, PS_RAISE_EVENTS, on_raise_or_rescue, NULL));
-    if (NIL_P(functions.fiber_hook))
-        PS_KEEP(functions.fiber_hook, rb_tracepoint_new(0, RUBY_EVENT_FIBER_SWITCH, on_fiber_switch, NULL));
+    if (NIL_P(functions.switch_hook))
+        PS_KEEP(functions.switch_hook, rb_tracepoint_new(0, SWITCH_EVENTS, on_switch, NULL));
     ps_stack_epoch++;
     functions.on = true;
     rb_tracepoint_enable(functions.script_hook);

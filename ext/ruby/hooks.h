@@ -193,6 +193,11 @@ ps_stack *ps_current_stack(void);
  * stack of the fiber that the thread left, or NULL.
  */
 ps_stack *ps_current_stack_switched(ps_stack **left);
+/*
+ * Called where a Ruby thread begins or ends: the native thread may have run another one before, or
+ * run one later.
+ */
+void ps_current_stack_leave(void);
 /* Called when the hook of fiber switches comes in: forgets which stack each thread ran on. */
 void ps_current_stack_begin(void);
 /* Is this the main Ractor? Others run at the same time, and the tables have one writer. */

@@ -89,7 +89,8 @@ RSpec.describe "every probe", :bpf do
     request__start: {route: "/", method: "GET", parent_id: 0},
     request__done: {route: "(not found)", method: "GET", status: 404, path: "/"},
     stats__done: {dropped: 0},
-    status: {probe: unserved.first.to_s, state: 4}
+    status: {probe: unserved.first.to_s, state: 4},
+    function__here: {gil: 0, gil_bytes: 0, vm_frame: 0, vm_code: 0, vm_text: 0}
   }
 
   it "fires or says why not" do

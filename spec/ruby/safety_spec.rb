@@ -5,8 +5,8 @@ require_relative "support/opentelemetry"
 require_relative "support/tracing"
 
 RSpec.describe "an application that is traced" do
-  all = %w[function__stats exception__stats exception__detail object__stats sample__stats gc__done
-           stats__done]
+  all = %w[function__stats function__here exception__stats exception__detail object__stats sample__stats
+           gc__done stats__done]
 
   # Starts a program and attaches every probe with the attacher in C, which can attach again and
   # again at no cost.
@@ -230,7 +230,7 @@ RSpec.describe "an application that is traced" do
   end
 
   it "forks 500 times under a tracer: each child is traced too, and all processes end normally", :bpf do
-    target, _, directory = traced(<<~RUBY, all - %w[function__stats exception__stats])
+    target, _, directory = traced(<<~RUBY, all - %w[function__stats function__here exception__stats])
       class Forker
         def work(n) = n.zero? ? 0 : work(n - 1)
         def fail = (raise KeyError rescue 1)
