@@ -46,6 +46,20 @@ RSpec.describe "The bpftrace programs, by themselves", :bpf do
       .to eq(["stats__done"])
   end
 
+  # A thread reports where its record is at its first call. Events before that have no function.
+  it "have function__here last, so that it is attached first" do
+    told = programs.select { |path| File.read(path).include?(":function__here") }
+    expect(told).not_to be_empty
+    expect(told.map { |path| File.read(path).scan(/^(?:usdt|tracepoint):\S+:(\w+)/).flatten.last }.uniq)
+      .to eq(["function__here"])
+  end
+
+  it "count with count() and sum() where several threads run at the same time" do
+    kernel = programs.select { |path| Probescope::Tracing::Program.tracepoints(path).any? }
+    expect(kernel).not_to be_empty
+    expect(kernel.select { |path| File.read(path).match?(/\] \+= /) }).to eq([])
+  end
+
   it "have stats__done first in the bridge's program, too, for every set of signals" do
     [true, false].repeated_permutation(3) do |exceptions, metrics, messages|
       program = Probescope::Otel::Program.new(slow: 10_000_000, exceptions: exceptions, metrics: metrics,

@@ -179,6 +179,26 @@ module Probescope
           map_keys_by_request: 16_384,
           samples: false
         ),
+        "syscalls" => Definition.new(
+          fields: %i[pid file line function call calls total_ns mean_ns longest_ns failed errors bytes path],
+          columns: [
+            ["TOTAL", :time, :total_ns, false],
+            ["CALLS", :count, :calls, false],
+            ["MEAN", :time, :mean_ns, false],
+            ["LONGEST", :time, :longest_ns, false],
+            ["FAILED", :errors, :failed, true],
+            ["BYTES", :bytes, :bytes, true],
+            ["CALL", :text, :call, false],
+            ["FUNCTION", :text, :function, false],
+            ["DEFINED AT", :place, nil, false],
+            ["PATH", :text, :path, true]
+          ].map { |column| Column.new(*column).freeze },
+          nothing: "no thread of a traced function made a system call",
+          not_covered: "calls that were under way when the interval ended",
+          map_keys: 32_768,
+          map_keys_by_request: 32_768,
+          samples: false
+        ),
         "gvl" => Definition.new(
           fields: %i[pid thread_id name waits total_ns mean_ns max_ns wall_share],
           columns: [
