@@ -3,6 +3,7 @@
 require "spec_helper"
 require "support/host_helpers"
 require "support/schemas"
+require "probescope/cli"
 
 # A process works once for each SIGUSR1, and prints which calls it has made. It was attached to in
 # the middle of calls of Main#serve and Thread's block.

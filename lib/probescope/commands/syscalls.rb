@@ -130,11 +130,11 @@ module Probescope
 
         def not_covered
           cut, unread = more.values_at(:cut_paths, :unread_paths)
+          empty = "#{Tracing::Figure.count(unread)} calls have an empty path (fstat)"
           [*super,
            *("#{Tracing::Figure.count(cut)} calls have a path that may be cut after #{CUT} bytes" if
              cut.positive?),
-           *("#{Tracing::Figure.count(unread)} calls have an empty path (fstat), or one that could not be read" if
-             unread.positive?)]
+           *("#{empty}, or one that could not be read" if unread.positive?)]
         end
 
         def errors_missing = 0
