@@ -16,7 +16,7 @@ SWITCHES = {"functions__all", "stats__by_request"}
 MANY = "object__alloc"
 # What this CPython cannot serve. What another version cannot serve is added in the same way as below:
 # `if sys.version_info < (3, 12): UNSERVED |= {...}`.
-UNSERVED = {"gvl__wait"}
+UNSERVED = {"gvl__wait", "wait__stats"}
 if sysconfig.get_config_var("Py_GIL_DISABLED"):
     UNSERVED |= {"sample", "sample__stats", "sample__frame", "object__alloc", "object__stats"}
 

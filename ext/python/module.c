@@ -13,6 +13,7 @@
 #include "features/coverage.h"
 #include "features/gvl.h"
 #include "features/requests.h"
+#include "features/waits.h"
 #include "usdt/info.h"
 #include "gil_wait.h"
 
@@ -32,6 +33,14 @@ static const ps_hooks requests_hooks = {.feature = &ps_requests_feature};
 static const ps_hooks gvl_hooks = {
     .feature = &ps_gvl_feature, .unsupported = PS_BIT(GVL__WAIT), .why = why_no_waits};
 
+static const char *why_no_wait_rows(void)
+{
+    return "CPython tells nobody when a thread begins to wait";
+}
+
+static const ps_hooks waits_hooks = {
+    .feature = &ps_waits_feature, .unsupported = PS_BIT(WAIT__STATS), .why = why_no_wait_rows};
+
 const ps_vm ps_the_vm = {
     .hooks =
         {
@@ -46,6 +55,7 @@ const ps_vm ps_the_vm = {
             &ps_backtraces_hooks,
             &requests_hooks,
             &gvl_hooks,
+            &waits_hooks,
 #if !PS_HAVE_MONITORING
             &ps_per_thread_hooks,
 #endif

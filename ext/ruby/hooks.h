@@ -137,6 +137,13 @@ void ps_sampling_take(void);
 void ps_gvl_init(void);
 extern const ps_hooks ps_gvl_hooks;
 
+/* waits_hooks.c: wait__stats */
+void ps_waits_init(void);
+void ps_waits_after_fork(void);
+/* The coverage changed: forgets which files are the application's own. */
+void ps_waits_forget_files(void);
+extern const ps_hooks ps_waits_hooks;
+
 /* trace_context.c: the application's current OpenTelemetry span (context/vm.h) */
 void ps_trace_context_init(void);
 

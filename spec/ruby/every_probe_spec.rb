@@ -12,7 +12,8 @@ RSpec.describe "every probe", :bpf do
   # probes that fire a single event.
   many = :object__alloc
   # What this version of Ruby cannot serve.
-  unserved = [(:gvl__wait if RUBY_VERSION < "3.2"), (:exception__rescue if RUBY_VERSION < "3.3")].compact
+  unserved = [*(%i[gvl__wait wait__stats] if RUBY_VERSION < "3.2"),
+              (:exception__rescue if RUBY_VERSION < "3.3")].compact
   # Fires only where a probe is not served.
   idle = unserved.empty? ? %i[status] : []
 
@@ -89,6 +90,7 @@ RSpec.describe "every probe", :bpf do
     gvl__wait: {}, # whichever thread it was
     request__start: {route: "/", method: "GET", parent_id: 0},
     request__done: {route: "(not found)", method: "GET", status: 404, path: "/"},
+    wait__stats: {what: "Kernel#sleep", function: "Desk#wait", line: line_of["def wait"], waits: 1},
     stats__done: {dropped: 0},
     status: {probe: unserved.first.to_s, state: 4},
     function__here: {gil: 0, gil_bytes: 0, vm_frame: 0, vm_code: 0, vm_text: 0}

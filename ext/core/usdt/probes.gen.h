@@ -35,6 +35,7 @@ enum ps_probe {
     PS_PROBE_STATS__DONE,
     PS_PROBE_STATUS,
     PS_PROBE_FUNCTION__HERE,
+    PS_PROBE_WAIT__STATS,
     PS_PROBE_COUNT
 };
 
@@ -323,6 +324,22 @@ struct ps_more_function__here {
     uint64_t vm_text; /* offset of the bytes in an ASCII text of the VM; 0 if not known */
 };
 
+struct ps_more_wait__stats {
+    const char *path; /* the file's full path */
+    const char *function; /* function that contains the line */
+    uint64_t vm_lock; /* time from then until the thread had the VM lock (ns) */
+    uint64_t longest; /* longest wait that ended since the previous flush (ns) */
+    /*
+     * function of the thread that ended the wait, such as one that unlocked a Mutex. Empty if no
+     * thread of the program did, as at the end of a sleep, and on Ruby 3.2
+     */
+    const char *holder;
+    const char *holder_file; /* its file, found as `file` is */
+    uint64_t holder_line; /* its line at that moment, or 0 */
+    /* identifies holder, holder_file and holder_line while a tracer listens, or 0 */
+    uint64_t holder_id;
+};
+
 void ps_fire_function__entry(const char *function, const char *file, uint64_t line, uint64_t depth, uint64_t kind, const struct ps_more_function__entry *more);
 void ps_fire_function__return(const char *function, const char *file, uint64_t line, uint64_t elapsed, uint64_t self, const struct ps_more_function__return *more);
 void ps_fire_function__slow1ms(const char *function, const char *file, uint64_t line, uint64_t elapsed, uint64_t self, const struct ps_more_function__slow1ms *more);
@@ -350,5 +367,6 @@ void ps_fire_stats__by_request(void);
 void ps_fire_stats__done(uint64_t sequence, uint64_t elapsed, uint64_t cpu, uint64_t rows, uint64_t dropped, const struct ps_more_stats__done *more);
 void ps_fire_status(const char *probe, uint64_t state, const char *reason);
 void ps_fire_function__here(const struct ps_more_function__here *more);
+void ps_fire_wait__stats(const char *what, const char *file, uint64_t line, uint64_t waits, uint64_t blocked, const struct ps_more_wait__stats *more);
 
 #endif
