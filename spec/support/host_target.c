@@ -46,6 +46,7 @@
     X(gc__done)                                                                                              \
     X(gvl__wait)                                                                                             \
     X(request__done)                                                                                         \
+    X(wait__stats)                                                                                           \
     X(function__slow1ms)                                                                                     \
     X(function__slow10ms) X(function__slow100ms) X(exception__rescue) X(backtrace__done) X(function__here)
 
@@ -215,6 +216,21 @@ static void flush_row(int row, int rows, int hostile)
     }
     if (probescope_gc__done_semaphore && row < 2)
         fire_gc__done(p(hostile ? type : row ? "major" : "minor"), 1, 1000000 * weight, 12345, 0, NULL);
+    /* Each row waited for row 0, once for each of its weight, and once for nobody. */
+    if (probescope_wait__stats_semaphore) {
+        const uint64_t ended[] = {p(file),
+                                  p(hostile ? type : function),
+                                  1000 * weight,
+                                  3000000,
+                                  p("Parser#step0"),
+                                  p(file),
+                                  10,
+                                  140088153141000};
+        const uint64_t alone[] = {p(file), p(hostile ? type : function), 0, 2000000, p(""), p(""), 0, 0};
+        const char *what = hostile ? type : row & 1 ? "Thread::Queue#pop" : "Thread::Mutex#synchronize";
+        fire_wait__stats(p(what), p(file), line, weight, 3000000 * weight, ended);
+        fire_wait__stats(p(what), p(file), line, 1, 2000000, alone);
+    }
     if (probescope_gvl__wait_semaphore) fire_gvl__wait(100 + row, 1000000 * weight, 0, 0, 0, NULL);
     /*
      * Each row has one request of 1 ms times its weight, and one that fails and takes ten times as

@@ -29,7 +29,8 @@ module Support
                  .select { |_, command| command["kind"] == "table" }
                  .to_h { |name, _| [name, [name]] }.except("slow").merge(SLOW, FILES).freeze
     # {program => versions of bpftrace that have not recorded it yet}
-    LATER = %w[syscalls syscalls_files_x86_64].to_h { |program| [program, %w[0.20 0.23 0.27]] }.freeze
+    LATER = {"syscalls" => %w[0.20 0.23 0.27], "syscalls_files_x86_64" => %w[0.20 0.23 0.27],
+             "waits" => %w[0.20]}.freeze
     BY_REQUEST = ["hot", "exceptions", "alloc", *SLOW.keys].to_h do |name|
       ["#{name}_by_request", [*TABLES.fetch(name), "--by-request"]]
     end.freeze

@@ -62,6 +62,12 @@ module Probescope
         joined([*named, ("#{Figure.count(rest)} unknown" if rest.positive?)], ", ")
       end
 
+      # The place of the thread that ended most of the blocked time.
+      def largest_holder(row, key)
+        largest = row[key].first
+        largest ? joined([largest[:function], largest[:file] && place(largest, nil)], " at ") : "-"
+      end
+
       def raised_exception(row, key) = joined(row.values_at(key, :raised_at), " at ")
 
       # Adds the time until which the function was counted, if counting has stopped.

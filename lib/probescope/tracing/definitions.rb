@@ -215,6 +215,26 @@ module Probescope
           map_keys: 16_384,
           map_keys_by_request: 16_384,
           samples: false
+        ),
+        "waits" => Definition.new(
+          fields: %i[pid file line what function waits blocked_ns vm_lock_ns mean_ns longest_ns holders blocked_share],
+          columns: [
+            ["SHARE", :share, :blocked_share, false],
+            ["BLOCKED", :time, :blocked_ns, false],
+            ["VM LOCK", :time_above_zero, :vm_lock_ns, true],
+            ["WAITS", :count, :waits, false],
+            ["MEAN", :time, :mean_ns, false],
+            ["LONGEST", :time, :longest_ns, false],
+            ["WAITS FOR", :text, :what, false],
+            ["AT", :place, nil, false],
+            ["FUNCTION", :text, :function, false],
+            ["ENDED BY", :largest_holder, :holders, true]
+          ].map { |column| Column.new(*column).freeze },
+          nothing: "no thread waited",
+          not_covered: "waits that were under way when the interval ended",
+          map_keys: 16_384,
+          map_keys_by_request: 16_384,
+          samples: false
         )
       }.freeze
 

@@ -68,6 +68,14 @@ def errors(row: Row, key: str) -> str:
     return _joined(", ", *named, f"{figure.count(rest)} unknown" if rest > 0 else None)
 
 
+def largest_holder(row: Row, key: str) -> str:
+    """The place of the thread that ended most of the blocked time."""
+    largest = next(iter(row[key]), None)
+    if not largest:
+        return "-"
+    return _joined(" at ", largest["function"], place(largest, "") if largest["file"] else None)
+
+
 def raised_exception(row: Row, key: str) -> str:
     return _joined(" at ", row[key], row["raised_at"])
 
@@ -132,6 +140,7 @@ KINDS: Dict[str, Callable[[Row, str], str]] = {
     "request": request,
     "largest_builtin": largest_builtin,
     "errors": errors,
+    "largest_holder": largest_holder,
     "raised_exception": raised_exception,
     "counted_function": counted_function,
     "status": status,

@@ -353,6 +353,55 @@ class Gvl(Report):
         }
 
 
+class Waits(Report):
+    SHARE = "blocked_share"
+
+    def rows(self) -> List[Row]:
+        lines: Dict[Any, List[Kept]] = {}
+        for row in self.result.rows():
+            lines.setdefault(tuple(row.names[:4]), []).append(row)
+        found = [self._line(names, rows) for names, rows in lines.items()]
+        blocked = total(found, "blocked_ns")
+        return [
+            {**row, "blocked_share": ratio(row["blocked_ns"], blocked)}
+            for row in ordered(found, "blocked_ns", "waits")
+        ]
+
+    def _line(self, names: Any, rows: List[Kept]) -> Row:
+        what, file, line, function = map(known, names)
+        waits, blocked, vm_lock = (
+            sum(row.count(name) for row in rows) for name in ("waits", "blocked_ns", "vm_lock_ns")
+        )
+        return {
+            "what": what,
+            "file": file,
+            "line": line,
+            "function": function,
+            "waits": waits,
+            "blocked_ns": blocked,
+            "vm_lock_ns": vm_lock,
+            "mean_ns": rounded(ratio(blocked + vm_lock, waits)),
+            "longest_ns": max((row.count("longest_ns") for row in rows), default=None),
+            "holders": self._holders(rows),
+        }
+
+    def _holders(self, rows: List[Kept]) -> List[Row]:
+        places = {int(number) & ID: place for _, number, *place in self.result.values("holder")}
+        found: Dict[Any, Row] = {}
+        for row in rows:
+            where = places.get(int(row.names[5]) & ID)
+            if not where:
+                continue
+            function, file, line = map(known, where)
+            one = found.setdefault(
+                (function, file, line),
+                {"function": function, "file": file, "line": line, "waits": 0, "blocked_ns": 0},
+            )
+            one["waits"] += row.count("waits")
+            one["blocked_ns"] += row.count("blocked_ns")
+        return ordered(list(found.values()), "blocked_ns", "waits")
+
+
 class Slow(Report):
     """Calls, the longest first, each followed by the calls that it made."""
 
@@ -575,6 +624,7 @@ REPORTS = {
     "requests": Requests,
     "syscalls": Syscalls,
     **{f"{FILES}{machine}": SyscallsFiles for machine in syscalls.NUMBERS},
+    "waits": Waits,
     **{f"slow{least}ms": Slow for least in (1, 10, 100)},
 }
 
