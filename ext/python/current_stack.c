@@ -144,7 +144,7 @@ static ps_stack *runs_on(ps_stack *stack)
     return stack;
 }
 
-static ps_stack *find_stack(void)
+static PS_APART ps_stack *find_stack(void)
 {
     uint64_t looks = PS_READ(ps_stack_looks);
     ps_error error = ps_error_save();

@@ -105,7 +105,7 @@ static VALUE wrap(VALUE stack)
     return TypedData_Wrap_Struct(rb_cObject, &holder_type, (ps_stack *)stack);
 }
 
-static ps_stack *find_stack(VALUE fiber)
+static PS_APART ps_stack *find_stack(VALUE fiber)
 {
     ps_stack *stack = NULL;
     uint64_t looks = PS_READ(ps_stack_looks);
