@@ -220,9 +220,10 @@ module Probescope
         raise CLI::Usage.new(why, "probescope syscalls -p PID: rows by function")
       end
 
-      def prepare
+      # Before the interval begins. A trace that is refused has one line of error.
+      def heard(answer)
         super
-        warn("probescope: #{REACH}")
+        warn("probescope: #{REACH}") if answer[:is] == "attached"
       end
 
       def program_arguments = [*super, @slower.to_s]
