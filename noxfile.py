@@ -15,9 +15,10 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Iterator, List, NamedTuple, Sequence
+from typing import Iterator, List, NamedTuple, NoReturn, Sequence
 from xml.etree import ElementTree
 
 import nox
@@ -101,7 +102,7 @@ def units(session: nox.Session) -> None:
     start_logs(session)
     try:
         if not install(session, "pytest>=8"):
-            session.skip("no pytest")
+            no_pytest(session)
         link = site_packages(session) / "checkout.pth"
         link.write_text(f"{ROOT / 'python'}\n")
         run_pytest(session, ROOT, [], "-m", "not bpf and not slow")
@@ -119,6 +120,15 @@ def install(session: nox.Session, *packages: str, options: Sequence[str] = ()) -
     return True
 
 
+def no_pytest(session: nox.Session) -> NoReturn:
+    """Skips the session, because no test can run. That is an error for tests that are asked for by
+    name.
+    """
+    if any(argument.startswith("tests/") for argument in session.posargs):
+        session.error(f"no test has run: {PYTHON} has no pytest (. .ci/environment sets where pip looks)")
+    session.skip("no pytest")
+
+
 def try_to_install(session: nox.Session, package: str) -> None:
     try:
         session.install(package)
@@ -129,7 +139,7 @@ def try_to_install(session: nox.Session, package: str) -> None:
 def install_package(session: nox.Session) -> Path:
     """Returns the copy of the checkout from which it installs the package, and whose tests run."""
     if not install(session, "pytest>=8", "setuptools>=64", "wheel", options=["--upgrade"]):
-        session.skip("no pytest")
+        no_pytest(session)
     optional = OPTIONAL[:1] if list(session.posargs) == ["-m", "smoke"] else OPTIONAL
     try:
         session.install(*optional)
@@ -297,6 +307,9 @@ def tell_totals(session: nox.Session) -> None:
         if not any(line.startswith("skipped: pytest") for line in totals):
             print("pytest did not finish")
         return
+    reasons = [skip.get("message", "") for case in cases("pytest") for skip in case.iter("skipped")]
+    for reason, count in Counter(one for one in reasons if one.startswith("needs BPF")).items():
+        print(f"skipped: {count} tests, {reason}")
     left_out = sum("skipped" in tag for tag in tags)
     words = [f"{len(again)} failed", f"{len(tags) - left_out - len(again)} passed", f"{left_out} skipped"]
     seconds = sum(float(case.get("time", 0)) for case in cases("pytest"))

@@ -210,7 +210,8 @@ class AbiGenerator
     end
     if probe.more?
       more = probe.more.each_with_index.map { |field, i| ["arg5+#{i * 8}", field] }
-      lines += ["", *field_table("more", more)]
+      lines << "" unless probe.args.empty?
+      lines += field_table("more", more)
     end
     lines.join("\n").strip
   end

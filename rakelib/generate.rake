@@ -7,10 +7,12 @@ require_relative "tracing_generator"
 require_relative "info_generator"
 require_relative "program_generator"
 require_relative "schema_generator"
+require_relative "syscalls_generator"
 
 desc "Generate the C header and sites, #{AbiGenerator::REFERENCE} and lib/probescope/abi.rb " \
      "from #{AbiGenerator::SOURCE}; probescope_info in three languages from #{InfoGenerator::SOURCE}; " \
      "the constants of gem and wheel from #{TracingGenerator::SOURCE}; " \
+     "their tables of system calls from #{SyscallsGenerator::SOURCE}; " \
      "the programs from #{ProgramGenerator::SOURCES}; " \
      "the JSON Schemas and the tables of the commands from #{SchemaGenerator::SOURCE}; " \
      "#{CommandsPage::PATH} from --help"
@@ -19,6 +21,7 @@ task :generate do
   AbiGenerator.write(root)
   InfoGenerator.write(root)
   TracingGenerator.write(root)
+  SyscallsGenerator.write(root)
   ProgramGenerator.write(root)
   SchemaGenerator.write(root)
   DefinitionGenerator.write(root)

@@ -2,18 +2,21 @@
 
 require "erb"
 require_relative "abi_generator"
+require_relative "syscalls_generator"
 
 # Generates the bpftrace programs, providers/*.bt, from the templates beside them. A template is a
 # program with two additions:
 #
 #   args.NAME           is that argument or field of the block's probe. It becomes, for example,
 #                       arg3 or *(uint64*)(arg5 + 16). It is a number; read a string with
-#                       str(args.NAME, 64).
+#                       str(args.NAME, 64). In the block of a tracepoint, the kernel's fields are
+#                       args->NAME, which stay as they are.
 #   <%= part "NAME" %>  is the text of providers/parts/NAME.bt.erb, which several programs share.
 #
 # One template makes several programs if they differ little. They differ in their probe, because
 # bpftrace does not accept an argument of the program as the name of a probe; or one of them tells
-# requests apart, and has one more key in each map.
+# requests apart, and has one more key in each map; or they have the numbers of one machine's system
+# calls.
 class ProgramGenerator
   FOLDER = "providers"
   SOURCES = "#{FOLDER}/*.bt.erb".freeze
@@ -30,11 +33,12 @@ class ProgramGenerator
   VARIANTS = {
     **by_request,
     "slow" => slow.to_h,
-    "stat" => {"stat" => {light: false}, "light" => {light: true}}
+    "stat" => {"stat" => {light: false}, "light" => {light: true}},
+    "syscalls_files" => SyscallsGenerator::MACHINES.to_h { |one| ["syscalls_files_#{one}", {machine: one}] }
   }.freeze
   # BLOCK matches the start of a block, and PROBE the name of its probe, if that is one of
   # probescope's.
-  BLOCK = /^(?=usdt:|interval:|BEGIN$|END$)/
+  BLOCK = /^(?=usdt:|tracepoint:|interval:|BEGIN$|END$)/
   PROBE = /\Ausdt:\$1:probescope:(\w+)/
   FIELD = /(\bstr\()?\bargs\.(\w+)/
 
@@ -122,6 +126,12 @@ class ProgramGenerator
     end
 
     private
+
+    # The numbers of the system calls of this machine whose path is in this argument.
+    def with_path(machine, argument)
+      @calls ||= SyscallsGenerator.new(File.read(File.join(@root, SyscallsGenerator::SOURCE)))
+      @calls.with_path(machine, argument)
+    end
 
     # Renders a template in providers/parts with these local variables. indent: number of spaces.
     def part(name, indent: 0, **values)

@@ -7,11 +7,12 @@ require_relative "../rakelib/info_generator"
 require_relative "../rakelib/commands_page"
 require_relative "../rakelib/program_generator"
 require_relative "../rakelib/schema_generator"
+require_relative "../rakelib/syscalls_generator"
 
 RSpec.describe "The files generated from providers" do
   # GIVEN the definitions, WHEN the file is generated again, THEN it equals the file in the
   # repository.
-  [AbiGenerator, InfoGenerator, TracingGenerator, DefinitionGenerator].each do |generator|
+  [AbiGenerator, InfoGenerator, TracingGenerator, DefinitionGenerator, SyscallsGenerator].each do |generator|
     fresh = generator.new(File.read(File.join(Support::ROOT, generator::SOURCE)))
     generator::OUTPUTS.each do |path, method|
       it "#{path} is up to date (rake generate)" do

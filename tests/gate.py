@@ -9,6 +9,7 @@ import builtins
 import json
 import os
 import sys
+import threading
 import time
 
 import probescope
@@ -57,6 +58,23 @@ def touch(name):
     """Opens a gate from within a program."""
     with builtins.open(os.path.join(os.environ["GATE_DIRECTORY"], name), "w"):
         pass
+
+
+def stage(name, functions):
+    """Tells the test in which function each thread is, {number: name or None}, or this thread. Waits
+    until the test has looked.
+    """
+    if not isinstance(functions, dict):
+        functions = {threading.get_native_id(): functions}
+    sys.stdout.write(f"stage {name} {json.dumps(functions)}\n")
+    sys.stdout.flush()
+    open(name)
+
+
+def then_sleep(function):
+    """For a thread that has made a call and is in no function of the application any more."""
+    function()
+    time.sleep(600)
 
 
 def done(**report):

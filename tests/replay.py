@@ -20,7 +20,9 @@ from probescope.command.trace import Output, keys
 
 
 def replay(asked, known):
-    options = Namespace(pid=asked["pid"], json=asked["json"], top=TOP, min=0, sort=None, color="auto")
+    options = Namespace(
+        pid=asked["pid"], json=asked["json"], top=TOP, min=0, sort=None, color="auto", failed=False, slower=0
+    )
     output = Output(options, asked["program"], probes(program(asked["program"])))
     output.result.known = known
     output.result.ended = asked["ended"]

@@ -629,6 +629,7 @@ def test_says_what_is_missing_and_what_to_do(bpf, program, children):
         "trace hot -p 1 --max-overhead little",
         "trace hot -p 1 --max-overhead 0%",
         "trace raises -p 1 --json",
+        "trace syscalls -p 1 --slower 1",
         "nope",
         "run",
         "run -m",

@@ -14,7 +14,9 @@ SWITCHES = {"functions__all", "stats__by_request"}
 # This probe fires so many events that a busy tracer loses some. So it is not traced together with
 # probes that fire a single event.
 MANY = "object__alloc"
-UNSERVED = {"gvl__wait"}
+# What this CPython cannot serve. What another version cannot serve is added in the same way as below:
+# `if sys.version_info < (3, 12): UNSERVED |= {...}`.
+UNSERVED = {"gvl__wait", "wait__stats"}
 if sysconfig.get_config_var("Py_GIL_DISABLED"):
     UNSERVED |= {"sample", "sample__stats", "sample__frame", "object__alloc", "object__stats"}
 
@@ -93,6 +95,7 @@ WANTED = {
     "request__done": {"route": "(not found)", "method": "GET", "status": 404, "path": "/"},
     "stats__done": {"dropped": 0},
     "status": {"state": 4, "reason": "CPython tells nobody which threads wait for the GIL"},
+    "function__here": {"vm_frame": 0, "vm_code": 0, "vm_text": 0},
 }
 
 

@@ -10,7 +10,7 @@ from test_safety import report_of
 pytestmark = pytest.mark.skipif(sys.version_info < (3, 12), reason="of another CPython: 3.12 and later")
 
 FUNCTIONS = ("function__entry", "function__return", "function__slow1ms", "function__slow10ms",
-             "function__slow100ms", "function__stats")  # fmt: skip
+             "function__slow100ms", "function__stats", "function__here")  # fmt: skip
 HOLDERS = "tool 0, tool 1, cProfile, tool 3, tool 4, tool 5"
 
 # cProfile has id 2, as always. The other tools have events on every line.

@@ -112,7 +112,7 @@ class Run:
         self.tracer = tracer
         self.report: Dict[str, Any] = {}
         self._fields = fields
-        self._directory = directory
+        self.directory = directory
 
     def finish(self, within: float = 60) -> "Run":
         """Waits for the program's report, and until the tracer has printed all events before it."""
@@ -123,7 +123,7 @@ class Run:
 
     def open(self, name: str) -> None:
         """Opens the gate for which the program waits in gate.open(name)."""
-        (self._directory / name).touch()
+        (self.directory / name).touch()
 
     def events(self, *probes: str) -> List[Dict[str, Any]]:
         """Returns the events of these probes in the order in which they fired. "probe" is the

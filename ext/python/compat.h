@@ -30,6 +30,8 @@
 #else
 #define PS_HAVE_GIL 1
 #endif
+/* struct _gil_runtime_state was compared up to 3.14 (gil_wait.c). */
+#define PS_GIL_SIZE_IS_KNOWN (PY_VERSION_HEX < 0x030F0000)
 /* A module can declare that it needs no GIL. */
 #define PS_CAN_SAY_NO_GIL (PY_VERSION_HEX >= 0x030D0000)
 

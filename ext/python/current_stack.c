@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "calls/here.h"
 
 /*
  * Shadow stacks. Each thread has one, which ends with the thread: the interpreter keeps a capsule
@@ -22,6 +23,7 @@ struct context {
     struct shadow own;
     struct shadow *running;
     uint32_t generation; /* contexts.generation when `running` was found */
+    uint64_t looks;      /* ps_stack_looks before that; it is raised with contexts.generation */
 };
 
 enum { BUCKETS = 256 };
@@ -135,8 +137,16 @@ static struct context *find_context(void)
     return context;
 }
 
-static ps_stack *find_stack(void)
+/* The thread's record (calls/here.h) names the stack from now on. */
+static ps_stack *runs_on(ps_stack *stack)
 {
+    if (PS_UNLIKELY(PS_READ(ps_here_on))) ps_here_set(stack);
+    return stack;
+}
+
+static PS_APART ps_stack *find_stack(void)
+{
+    uint64_t looks = PS_READ(ps_stack_looks);
     ps_error error = ps_error_save();
     struct context *context = find_context();
     /* Only contexts of the current generation have shadows that wait. */
@@ -146,16 +156,17 @@ static ps_stack *find_stack(void)
         context->generation = contexts.generation;
         ps_greenlets_follow();
     }
+    if (context) context->looks = looks;
     current = context;
     ps_error_restore(error);
-    return context ? context->running->stack : NULL;
+    return runs_on(context ? context->running->stack : NULL);
 }
 
 ps_stack *ps_current_stack(void)
 {
     struct context *context = current;
-    return PS_LIKELY(context && context->generation == contexts.generation) ? context->running->stack
-                                                                            : find_stack();
+    return PS_LIKELY(context && context->looks == PS_READ(ps_stack_looks)) ? context->running->stack
+                                                                           : find_stack();
 }
 
 void ps_current_stack_switched(ps_address left, ps_address entered)
@@ -183,6 +194,7 @@ void ps_current_stack_switched(ps_address left, ps_address entered)
     if (!enters) enters = take(left); /* both share it */
     ps_stack_resume(enters->stack, now);
     context->running = enters;
+    runs_on(enters->stack);
 }
 
 #if !PS_HAVE_MONITORING
@@ -195,14 +207,21 @@ void ps_current_stack_forget(PyThreadState *thread)
 }
 #endif
 
-void ps_current_stack_begin(void)
+/* What runs on a thread is not known until it has looked, so its record names nothing. */
+static void look_again(void)
 {
     contexts.generation++;
+    ps_here_clear();
+}
+
+void ps_current_stack_begin(void)
+{
+    look_again();
 }
 
 void ps_current_stack_end(void)
 {
-    contexts.generation++;
+    look_again();
     for (int i = 0; i < BUCKETS; i++)
         while (contexts.waiting[i]) put_aside(take(contexts.waiting[i]->greenlet));
     while (contexts.spare) {

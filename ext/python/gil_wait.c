@@ -3,11 +3,13 @@
 #if PS_HAVE_GIL
 
 #include <link.h>
+#include <pthread.h>
 #include <sys/prctl.h>
 
 #include "agent/watcher.h"
 #include "base/atomic.h"
 #include "base/clock.h"
+#include "calls/here.h"
 #include "eval_breaker.h"
 
 /*
@@ -22,13 +24,19 @@
 extern char _PyRuntime[] __attribute__((weak));
 
 /*
- * The beginning of struct _gil_runtime_state (Include/internal/pycore_gil.h), the same from 3.11 to
- * 3.15.
+ * struct _gil_runtime_state (Include/internal/pycore_gil.h). Its beginning is the same from 3.11 to
+ * 3.15, the rest from 3.11 to 3.14 (PS_GIL_SIZE_IS_KNOWN). The size tells which futexes are the
+ * GIL's.
  */
 struct gil {
     unsigned long interval; /* us */
     uintptr_t last_holder;
     int locked;
+    unsigned long switch_number;
+    pthread_cond_t is_free;
+    pthread_mutex_t mutex;
+    pthread_cond_t switched;
+    pthread_mutex_t switch_mutex;
 };
 
 enum kind { NOT_WAITING, UPKEEP, SAMPLE, SWITCH };
@@ -123,6 +131,7 @@ void ps_gil_wait_init(void)
 {
     if (wait.gil) return;
     wait.gil = find_gil(get_interval());
+    if (wait.gil && PS_GIL_SIZE_IS_KNOWN) ps_here_lock_is(wait.gil, sizeof(*wait.gil));
     ps_pending_check();
 }
 

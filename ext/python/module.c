@@ -13,6 +13,7 @@
 #include "features/coverage.h"
 #include "features/gvl.h"
 #include "features/requests.h"
+#include "features/waits.h"
 #include "usdt/info.h"
 #include "gil_wait.h"
 
@@ -32,6 +33,14 @@ static const ps_hooks requests_hooks = {.feature = &ps_requests_feature};
 static const ps_hooks gvl_hooks = {
     .feature = &ps_gvl_feature, .unsupported = PS_BIT(GVL__WAIT), .why = why_no_waits};
 
+static const char *why_no_wait_rows(void)
+{
+    return "CPython tells nobody when a thread begins to wait";
+}
+
+static const ps_hooks waits_hooks = {
+    .feature = &ps_waits_feature, .unsupported = PS_BIT(WAIT__STATS), .why = why_no_wait_rows};
+
 const ps_vm ps_the_vm = {
     .hooks =
         {
@@ -46,6 +55,7 @@ const ps_vm ps_the_vm = {
             &ps_backtraces_hooks,
             &requests_hooks,
             &gvl_hooks,
+            &waits_hooks,
 #if !PS_HAVE_MONITORING
             &ps_per_thread_hooks,
 #endif
@@ -222,15 +232,6 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-/* What the hooks keep. Each object has its line in one of these. */
-static const ps_kept *const kept[] = {
-    ps_collections_kept, ps_greenlets_kept, ps_latency_kept,
-    ps_names_kept,       ps_requests_kept,  ps_tracebacks_kept,
-#if PS_HAVE_MONITORING
-    ps_monitoring_kept,
-#endif
-};
-
 static void retain(uintptr_t object)
 {
     Py_INCREF((PyObject *)object);
@@ -250,7 +251,7 @@ static int execute(PyObject *module)
                         "probes are in the main interpreter alone, and this is a subinterpreter");
         return -1;
     }
-    ps_kept_init(kept, sizeof(kept) / sizeof(kept[0]), retain, release);
+    ps_kept_init(retain, release);
     if (PyModule_AddStringConstant(module, "VERSION", PROBESCOPE_VERSION) < 0 ||
         ps_run_time_probes_init(module) < 0 || ps_requests_init(module) < 0)
         return -1;

@@ -1,10 +1,13 @@
 #include <ruby/ruby.h>
 #include <ruby/ractor.h>
+#include <ruby/version.h>
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/address.h"
 #include "base/atomic.h"
+#include "calls/here.h"
 #include "compat.h"
 #include "hooks.h"
 
@@ -13,17 +16,18 @@
  * stack is freed when the fiber is collected. The look-up costs 9-13 ns, so each native thread
  * remembers the address of its last fiber. After a collection another fiber may have that address
  * while the old fiber's stack still waits for its sweep, so every thread looks up once more then.
+ *
+ * The look-up is where the thread's record (calls/here.h) is set. It is made at each switch of
+ * fibers, too.
  */
 static ID key_of_stack;
 static rb_ractor_local_key_t key_of_main_ractor;
-/* Incremented when a stack is freed: what threads remember may point to it. */
-static uint64_t generation = 1;
 
 static __thread struct {
     ps_address fiber;
     uint64_t epoch; /* ps_known_epoch at the look-up */
     ps_stack *stack;
-    uint64_t generation;
+    uint64_t looks; /* ps_stack_looks before the look-up */
 } last;
 
 /*
@@ -40,7 +44,7 @@ static struct running {
 } running[1 << RUNNING_BITS];
 
 /* An entry is the stack of a thread of that address. Its end (free_stack) empties the entry. */
-const ps_kept ps_current_stack_kept[] = {PS_LASTING(running), PS_KEPT_END};
+PS_KEPT(PS_LASTING(running))
 
 /* The thread's place. It has no stack yet when it belonged to another thread. */
 static struct running *running_of(ps_address thread)
@@ -53,7 +57,7 @@ static struct running *running_of(ps_address thread)
 static void free_stack(void *pointer)
 {
     ps_stack *stack = pointer;
-    PS_FETCH_ADD(generation, 1);
+    PS_FETCH_ADD(ps_stack_looks, 1); /* what threads remember may point to it */
     struct running *place = &running[ps_address_hash(stack->thread, RUNNING_BITS)];
     if (place->stack == stack) place->stack = NULL;
     ps_stack_free(stack);
@@ -65,8 +69,19 @@ static const rb_data_type_t holder_type = {"probescope/stack",
                                            0,
                                            RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED};
 
+/*
+ * With RUBY_MN_THREADS=1 a native thread runs one Ruby thread after the other, and the record would
+ * name the stack of the thread that ran before.
+ */
+static bool threads_share(void)
+{
+    const char *shared = getenv("RUBY_MN_THREADS");
+    return RUBY_API_VERSION_CODE >= 30300 && shared && atoi(shared) > 0;
+}
+
 void ps_current_stack_init(void)
 {
+    if (threads_share()) ps_here_share_threads();
     key_of_stack = rb_intern("__probescope__");
     key_of_main_ractor = rb_ractor_local_storage_ptr_newkey(&rb_ractor_local_storage_type_free);
     /*
@@ -90,9 +105,10 @@ static VALUE wrap(VALUE stack)
     return TypedData_Wrap_Struct(rb_cObject, &holder_type, (ps_stack *)stack);
 }
 
-static ps_stack *find_stack(VALUE fiber)
+static PS_APART ps_stack *find_stack(VALUE fiber)
 {
     ps_stack *stack = NULL;
+    uint64_t looks = PS_READ(ps_stack_looks);
     if (ps_is_main_ractor()) {
         VALUE thread = rb_thread_current();
         VALUE holder = rb_thread_local_aref(thread, key_of_stack);
@@ -113,7 +129,8 @@ static ps_stack *find_stack(VALUE fiber)
     last.fiber = stack ? PS_ADDRESS(fiber) : PS_NO_ADDRESS;
     last.epoch = ps_known_epoch;
     last.stack = stack;
-    last.generation = PS_READ(generation);
+    last.looks = looks;
+    if (PS_UNLIKELY(PS_READ(ps_here_on))) ps_here_set(stack);
     return stack;
 }
 
@@ -121,7 +138,7 @@ ps_stack *ps_current_stack(void)
 {
     VALUE fiber = rb_fiber_current();
     bool is_last = ps_address_equal(last.fiber, PS_ADDRESS(fiber)) && last.epoch == ps_known_epoch;
-    if (PS_LIKELY(is_last && last.generation == PS_READ(generation))) return last.stack;
+    if (PS_LIKELY(is_last && last.looks == PS_READ(ps_stack_looks))) return last.stack;
     return find_stack(fiber);
 }
 
@@ -134,8 +151,14 @@ ps_stack *ps_current_stack_switched(ps_stack **left)
     return stack;
 }
 
+void ps_current_stack_leave(void)
+{
+    if (PS_READ(ps_here_on)) ps_here_set(NULL);
+}
+
 void ps_current_stack_begin(void)
 {
     memset(running, 0, sizeof(running));
+    ps_here_clear();
     ps_known_epoch++; /* each thread looks up its stack, and notes it */
 }

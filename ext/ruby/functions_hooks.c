@@ -51,6 +51,8 @@
 #define LONG_SLICE_NS 10000000u
 #define LOAD_PAUSE_NS 200000000u
 #define CALL_EVENTS   (RUBY_EVENT_CALL | RUBY_EVENT_RETURN)
+/* Besides these, at which another stack may run. */
+#define SWITCH_EVENTS (RUBY_EVENT_FIBER_SWITCH | RUBY_EVENT_THREAD_BEGIN | RUBY_EVENT_THREAD_END)
 /*
  * Limits of evals that are hooked: those that define methods, and those without methods, whose
  * lines are reported. An application can evaluate texts without end, and what is hooked stays in
@@ -59,6 +61,7 @@
 enum { EVALS_MAX = 4096, LINE_EVALS = 256 };
 
 struct target {
+    uint64_t serial;   /* of this target alone: a later one may get its address */
     ps_row *row;       /* of its one method, once that was called; NULL: it covers several */
     ps_row *line_row;  /* of `lines`, likewise */
     bool several;      /* a whole file, or a method that defines others */
@@ -75,7 +78,7 @@ struct target {
     bool is_top;       /* a file, or the text of an eval: its methods can be split off */
     bool foreign;      /* covered only while everything is */
     bool waits;        /* a part of a split target, which still reports its calls */
-    ps_address whole;  /* the target that it was a part of */
+    uint64_t whole;    /* `serial` of the target that it was a part of; 0: of none */
     ID name;           /* of a define_method body, as in events */
     struct {           /* the last entry, if `row` is NULL */
         ps_address klass, method;
@@ -120,6 +123,7 @@ static struct {
     long next_target, last_target;   /* while their events are changed */
     long next_foreign, last_foreign; /* while foreign targets go or come */
     long free_number;                /* of the first retired target, or -1 */
+    uint64_t last_serial;            /* the highest one that a target got */
     uint32_t evals;                  /* targets that are evals with methods */
     long line_evals[LINE_EVALS];     /* numbers of the last evals without methods; -1: none */
     uint32_t next_line_eval;
@@ -138,13 +142,12 @@ static struct {
     VALUE bodies;
     size_t compactions; /* GC.stat's count when `bodies` was filled */
     VALUE retired;      /* Array of disabled TracePoints of such bodies: see disable_target */
+    ps_walk walk;       /* over the methods of all modules */
     VALUE files;        /* Array of the kept ISeqs, while a walk is under way */
-    VALUE modules;      /* Array, likewise */
-    VALUE names;        /* Array, likewise: names of the current module's methods */
     VALUE bodies_seen;  /* Array of [module, name] that the walk looks at last */
-    long next_file, next_module, next_name, next_body;
+    long next_file, next_body;
     bool bodies_only; /* this walk looks for define_method bodies alone */
-    VALUE script_hook, raise_hook, fiber_hook;
+    VALUE script_hook, raise_hook, switch_hook;
     uint64_t loaded_ns; /* when a file was last loaded; 0: a walk has begun since */
 } functions = {.tracepoints = Qnil,
                .places = Qnil,
@@ -152,14 +155,13 @@ static struct {
                .blocks = Qnil,
                .bodies = Qnil,
                .retired = Qnil,
+               .walk = PS_NO_WALK,
                .files = Qnil,
-               .modules = Qnil,
-               .names = Qnil,
                .bodies_seen = Qnil,
                .parts = Qnil,
                .script_hook = Qnil,
                .raise_hook = Qnil,
-               .fiber_hook = Qnil};
+               .switch_hook = Qnil};
 
 /*
  * Under YJIT each enable searches the whole heap: 0.3 ms if there is little in it, 4 ms in a large
@@ -172,34 +174,20 @@ static struct {
     VALUE hook;
 } kept = {Qnil, Qnil};
 
-const ps_kept ps_functions_kept[] = {
-    PS_HELD(functions.tracepoints),
-    PS_HELD(functions.places),
-    PS_HELD(functions.covered),
-    PS_HELD(functions.blocks),
-    PS_HELD(functions.bodies),
-    PS_HELD(functions.retired),
-    PS_HELD(functions.files),
-    PS_HELD(functions.modules),
-    PS_HELD(functions.names),
-    PS_HELD(functions.bodies_seen),
-    PS_HELD(functions.parts),
-    PS_HELD(functions.script_hook),
-    PS_HELD(functions.raise_hook),
-    PS_HELD(functions.fiber_hook),
-    PS_HELD(kept.files),
-    PS_HELD(kept.hook),
-    PS_KEPT_END,
-};
+PS_KEPT(PS_HELD(functions.tracepoints), PS_HELD(functions.places), PS_HELD(functions.covered),
+        PS_HELD(functions.blocks), PS_HELD(functions.bodies), PS_HELD(functions.retired),
+        PS_HELD(functions.files), PS_HELD_WALK(functions.walk), PS_HELD(functions.bodies_seen),
+        PS_HELD(functions.parts), PS_HELD(functions.script_hook), PS_HELD(functions.raise_hook),
+        PS_HELD(functions.switch_hook), PS_HELD(kept.files), PS_HELD(kept.hook))
 
 /* The functions whose lines were reported. Only their names are used; nothing is counted. */
 static ps_table lines;
 
-/* Method, class and target -> row of ps_function_table, and of `lines`. */
+/* Method, class and `serial` of a target -> row of ps_function_table, and of `lines`. */
 static ps_known_table known_calls = PS_KNOWN_TABLE, known_lines = PS_KNOWN_TABLE;
 
-static ID id_path, id_each_child, id_compare_by_identity, id_original_name, id_each_object,
-    id_instruction_sequence, id_eval_script, id_compact_count /* 0: GC.stat does not know it */;
+static ID id_path, id_each_child, id_compare_by_identity, id_original_name, id_instruction_sequence,
+    id_eval_script, id_compact_count /* 0: GC.stat does not know it */;
 
 void ps_functions_init(void)
 {
@@ -207,23 +195,12 @@ void ps_functions_init(void)
     id_original_name = rb_intern("original_name");
     id_each_child = rb_intern("each_child");
     id_compare_by_identity = rb_intern("compare_by_identity");
-    id_each_object = rb_intern("each_object");
     id_instruction_sequence = rb_intern("instruction_sequence");
     id_eval_script = rb_intern("eval_script");
     VALUE stat = rb_hash_new();
     rb_gc_stat(stat);
     id_compact_count = rb_intern("compact_count");
     if (NIL_P(rb_hash_lookup(stat, ID2SYM(id_compact_count)))) id_compact_count = 0;
-}
-
-/*
- * Hides an object from ObjectSpace.each_object, which returns to the application every object that
- * has a class. No method may be called on a hidden object.
- */
-static VALUE hidden(VALUE object)
-{
-    rb_obj_hide(object);
-    return object;
 }
 
 static VALUE keep_file(VALUE tracepoint)
@@ -253,7 +230,7 @@ static void on_file(VALUE tracepoint, void *unused)
 void ps_functions_start(void)
 {
     if (!ps_jit_may_come()) return;
-    PS_KEEP(kept.files, hidden(rb_hash_new()));
+    PS_KEEP(kept.files, ps_hidden(rb_hash_new()));
     PS_KEEP(kept.hook, rb_tracepoint_new(0, RUBY_EVENT_SCRIPT_COMPILED, on_file, NULL));
     rb_tracepoint_enable(kept.hook);
 }
@@ -282,7 +259,7 @@ static PS_APART ps_row *make_row(ps_table *table, ps_known_table *known_rows, co
                                  rb_trace_arg_t *arg)
 {
     VALUE method_id = rb_tracearg_method_id(arg), klass = rb_tracearg_defined_class(arg);
-    ps_key key = PS_KEY(klass, what_runs(method_id).value, (uintptr_t)target);
+    ps_key key = PS_KEY(klass, what_runs(method_id).value, target->serial);
     ps_known *known = ps_known_find(known_rows, key);
     if (PS_LIKELY(known && ps_known_is_current(known, key))) return known->what;
     ps_row *row = known ? known->what : NULL;
@@ -345,7 +322,7 @@ static bool is_named(const ps_row *row, const char *name, size_t size, VALUE pat
 static PS_APART ps_row *look_for_row(const ps_stack *stack, const struct target *target, rb_trace_arg_t *arg)
 {
     VALUE method_id = rb_tracearg_method_id(arg), klass = rb_tracearg_defined_class(arg);
-    ps_key key = PS_KEY(klass, method_id, (uintptr_t)target);
+    ps_key key = PS_KEY(klass, method_id, target->serial);
     ps_known *known = ps_known_find(&known_calls, key);
     if (PS_LIKELY(known && ps_known_is_current(known, key))) return known->what;
     char name[PS_NAME_BUFFER];
@@ -420,10 +397,17 @@ static void on_raise_or_rescue(VALUE tracepoint, void *unused)
     if (stack->unwinding) stack->raises++;
 }
 
-/* Called by Ruby with the VM lock, on the fiber that a thread has just switched to. */
-static void on_fiber_switch(VALUE tracepoint, void *unused)
+/*
+ * Called by Ruby with the VM lock, on the fiber that a thread has just switched to, and where a
+ * thread begins or ends. A thread that an exception ends does not tell before Ruby 3.3.
+ */
+static void on_switch(VALUE tracepoint, void *unused)
 {
     uint64_t now = ps_ticks();
+    if (rb_tracearg_event_flag(rb_tracearg_from_tracepoint(tracepoint)) != RUBY_EVENT_FIBER_SWITCH) {
+        ps_current_stack_leave();
+        return;
+    }
     ps_stack *left, *stack = ps_current_stack_switched(&left);
     if (left == stack) return;
     if (left) ps_stack_suspend(left, now);
@@ -615,7 +599,6 @@ static void put_target(struct target *target, VALUE place)
         functions.free_number = before->next_free;
         rb_ary_store(functions.places, number, place);
         free_target(before);
-        ps_known_epoch++; /* keys of rows hold the address of the freed target */
     }
     functions.targets[number] = target;
 }
@@ -634,6 +617,7 @@ static long add_target(VALUE place, struct target is, bool may_raise)
         return -1;
     }
     *target = is;
+    target->serial = ++functions.last_serial;
     target->added = functions.walks;
     if (methods && (target->methods = ps_memory_take(methods * sizeof(struct ps_contents))) != NULL) {
         memcpy(target->methods, found.list, methods * sizeof(struct ps_contents));
@@ -877,8 +861,8 @@ static void look_at_method(VALUE module, VALUE name)
         return;
     }
     if (functions.bodies_only && !is_body) return;
-    if (is_body && functions.next_module < RARRAY_LEN(functions.modules)) {
-        rb_ary_push(functions.bodies_seen, hidden(rb_assoc_new(module, name)));
+    if (is_body && !ps_walk_is_over(&functions.walk)) {
+        rb_ary_push(functions.bodies_seen, ps_hidden(rb_assoc_new(module, name)));
         return;
     }
     VALUE path = rb_funcall(iseq, id_path, 0);
@@ -903,9 +887,11 @@ static void look_at_method(VALUE module, VALUE name)
     add_target(is_body ? method : iseq, target, false);
 }
 
-static VALUE look_at_method_pair(VALUE pair)
+/* The module and the name. */
+static VALUE look_at_pair(VALUE pointer)
 {
-    look_at_method(RARRAY_AREF(pair, 0), RARRAY_AREF(pair, 1));
+    const VALUE *pair = (const VALUE *)pointer;
+    look_at_method(pair[0], pair[1]);
     return Qnil;
 }
 
@@ -920,28 +906,12 @@ static void drop_error(void)
     rb_set_errinfo(Qnil);
 }
 
-static void try_method(VALUE pair)
+static void try_method(VALUE module, VALUE name)
 {
     int failed = 0;
-    rb_protect(look_at_method_pair, pair, &failed);
+    VALUE pair[] = {module, name};
+    rb_protect(look_at_pair, (VALUE)pair, &failed);
     if (failed) drop_error();
-}
-
-/* False when the time is up. */
-static bool look_at_module(VALUE module, uint64_t end)
-{
-    VALUE own = Qfalse;
-    if (NIL_P(functions.names)) {
-        PS_KEEP(functions.names, hidden(rb_class_instance_methods(1, &own, module)));
-        rb_ary_concat(functions.names, hidden(rb_class_private_instance_methods(1, &own, module)));
-        functions.next_name = 0;
-    }
-    while (functions.next_name < RARRAY_LEN(functions.names)) {
-        try_method(hidden(rb_assoc_new(module, RARRAY_AREF(functions.names, functions.next_name++))));
-        if (ps_monotonic_ns() > end) return false;
-    }
-    functions.names = Qnil;
-    return true;
 }
 
 static bool is_to_be_covered(VALUE iseq)
@@ -1031,12 +1001,6 @@ static VALUE add_file_protected(VALUE iseq)
     return Qnil;
 }
 
-static VALUE collect_module(RB_BLOCK_CALL_FUNC_ARGLIST(module, list))
-{
-    rb_ary_push(list, module);
-    return Qnil;
-}
-
 static int collect_file(VALUE path, VALUE iseq, VALUE list)
 {
     rb_ary_push(list, iseq);
@@ -1045,44 +1009,38 @@ static int collect_file(VALUE path, VALUE iseq, VALUE list)
 
 static void begin_walk(bool bodies_only)
 {
-    VALUE argument = rb_cModule;
-    PS_KEEP(functions.modules, hidden(rb_ary_new()));
-    functions.names = Qnil;
-    PS_KEEP(functions.bodies_seen, hidden(rb_ary_new()));
-    functions.next_file = functions.next_module = functions.next_body = 0;
+    PS_KEEP(functions.bodies_seen, ps_hidden(rb_ary_new()));
+    functions.next_file = functions.next_body = 0;
     /* If names decide the coverage, few of a file's methods may be covered. */
     bool by_file = !bodies_only && ps_jit_is_on() && !NIL_P(kept.files) &&
                    (functions.everything || !ps_coverage_by_name());
-    PS_KEEP(functions.files, hidden(rb_ary_new()));
+    PS_KEEP(functions.files, ps_hidden(rb_ary_new()));
     if (by_file) rb_hash_foreach(kept.files, collect_file, functions.files);
     functions.bodies_only = bodies_only;
     functions.loaded_ns = 0;
     functions.walks++;
     functions.walk_now = false;
-    rb_block_call(rb_const_get(rb_cObject, rb_intern("ObjectSpace")), id_each_object, 1, &argument,
-                  collect_module, functions.modules);
+    ps_walk_begin(&functions.walk);
 }
 
 /* Continues until the end of the slice. True when the walk is done. */
 static bool continue_walk(uint64_t end)
 {
-    if (NIL_P(functions.modules)) return true;
+    if (!ps_walk_is_under_way(&functions.walk)) return true;
     while (functions.next_file < RARRAY_LEN(functions.files)) {
         int failed = 0;
         rb_protect(add_file_protected, RARRAY_AREF(functions.files, functions.next_file++), &failed);
         if (failed) drop_error();
         if (ps_monotonic_ns() > end) return false;
     }
-    while (functions.next_module < RARRAY_LEN(functions.modules)) {
-        if (!look_at_module(RARRAY_AREF(functions.modules, functions.next_module), end)) return false;
-        functions.next_module++;
-        if (ps_monotonic_ns() > end) return false;
-    }
+    if (!ps_walk_modules(&functions.walk, try_method, end)) return false;
     while (functions.next_body < RARRAY_LEN(functions.bodies_seen)) {
-        try_method(RARRAY_AREF(functions.bodies_seen, functions.next_body++));
+        VALUE body = RARRAY_AREF(functions.bodies_seen, functions.next_body++);
+        try_method(RARRAY_AREF(body, 0), RARRAY_AREF(body, 1));
         if (ps_monotonic_ns() > end) return false;
     }
-    functions.files = functions.modules = functions.bodies_seen = Qnil;
+    ps_walk_end(&functions.walk);
+    functions.files = functions.bodies_seen = Qnil;
     functions.whole_walk = functions.walks;
     if (functions.evals >= EVALS_MAX / 2) retire_evals();
     return true;
@@ -1158,7 +1116,9 @@ static void on_script(VALUE tracepoint, void *unused)
 
 /*
  * The same method in other classes, or under other names, has the same TracePoint, so all its rows
- * are excluded. Some rows are of calls before the method was split off.
+ * are excluded. Some rows are of calls before the method was split off. It does not matter whether an
+ * entry is current: the class and the method of the entry may be gone, but its row is of the target
+ * with that serial.
  */
 static void exclude_all(const struct target *target)
 {
@@ -1167,9 +1127,9 @@ static void exclude_all(const struct target *target)
         ps_row *row = known_calls.places[i].what;
         uint64_t covering = known_calls.places[i].key.number;
         if (!row || row->function.excluded) continue;
-        bool is_part = ps_address_known(target->whole) && covering == target->whole.value && row->site &&
+        bool is_part = target->whole && covering == target->whole && row->site &&
                        row->site->line == (uint64_t)target->contents.line;
-        if (!is_part && covering != (uintptr_t)target) continue;
+        if (!is_part && covering != target->serial) continue;
         PS_WRITE(row->function.out_ns, now);
         PS_WRITE_RELEASE(row->function.excluded, PS_TAKEN_OUT);
     }
@@ -1190,7 +1150,7 @@ static VALUE collect_part(RB_BLOCK_CALL_FUNC_ARGLIST(child, list))
 
 static VALUE begin_split(VALUE unused)
 {
-    VALUE parts = hidden(rb_ary_new());
+    VALUE parts = ps_hidden(rb_ary_new());
     rb_block_call(RARRAY_AREF(functions.places, functions.split), id_each_child, 0, NULL, collect_part,
                   parts);
     PS_KEEP(functions.parts, parts);
@@ -1203,7 +1163,7 @@ static VALUE add_part(VALUE iseq)
     forget_found();
     /* Several classes may have the method, which the whole did not note. */
     struct target part = {.contents = note_children(iseq), .shared = true, .waits = true};
-    part.whole = PS_ADDRESS(functions.targets[functions.split]);
+    part.whole = functions.targets[functions.split]->serial;
     part.foreign = functions.targets[functions.split]->foreign;
     part.several = part.contents.methods;
     if (part.several) note_method(iseq, part.contents);
@@ -1219,8 +1179,7 @@ static void end_split(void)
 {
     struct target *whole = functions.targets[functions.split];
     for (long i = 0; i < functions.target_count; i++)
-        if (ps_address_equal(functions.targets[i]->whole, PS_ADDRESS(whole)))
-            functions.targets[i]->waits = false;
+        if (functions.targets[i]->whole == whole->serial) functions.targets[i]->waits = false;
     whole->out = true;
     disable_target(functions.split);
     enable_target(functions.split, false); /* for its lines */
@@ -1292,7 +1251,7 @@ static bool needs_walk(void)
 {
     uint64_t loaded = PS_READ(functions.loaded_ns);
     if (PS_READ(functions.on) && PS_READ(functions.outs)) return true;
-    return PS_READ(functions.on) && (!NIL_P(functions.modules) || PS_READ(functions.walk_now) ||
+    return PS_READ(functions.on) && (ps_walk_is_under_way(&functions.walk) || PS_READ(functions.walk_now) ||
                                      (loaded && ps_monotonic_ns() - loaded > LOAD_PAUSE_NS));
 }
 
@@ -1304,7 +1263,7 @@ static VALUE walk_slice(VALUE unused)
         take_out(end);
         return Qnil;
     }
-    if (NIL_P(functions.modules)) begin_walk(true);
+    if (!ps_walk_is_under_way(&functions.walk)) begin_walk(true);
     continue_walk(end);
     return Qnil;
 }
@@ -1319,7 +1278,7 @@ static void walk(void)
 /* The hooks that shadow stacks need besides calls and returns. */
 static void switch_beside_calls(bool on)
 {
-    VALUE hooks[] = {functions.raise_hook, functions.fiber_hook};
+    VALUE hooks[] = {functions.raise_hook, functions.switch_hook};
     if (on) ps_current_stack_begin();
     for (int i = 0; i < 2; i++) {
         if (on) rb_tracepoint_enable(hooks[i]);
@@ -1336,18 +1295,18 @@ static void switch_on(bool everything, rb_event_flag_t events)
     functions.evals = functions.next_line_eval = functions.walks = functions.whole_walk = 0;
     functions.outs = false;
     for (int i = 0; i < LINE_EVALS; i++) functions.line_evals[i] = -1;
-    PS_KEEP(functions.tracepoints, hidden(rb_ary_new()));
-    PS_KEEP(functions.places, hidden(rb_ary_new()));
-    PS_KEEP(functions.blocks, hidden(rb_funcall(rb_hash_new(), id_compare_by_identity, 0)));
-    PS_KEEP(functions.covered, hidden(rb_funcall(rb_hash_new(), id_compare_by_identity, 0)));
-    PS_KEEP(functions.bodies, hidden(rb_hash_new()));
-    PS_KEEP(functions.retired, hidden(rb_ary_new()));
+    PS_KEEP(functions.tracepoints, ps_hidden(rb_ary_new()));
+    PS_KEEP(functions.places, ps_hidden(rb_ary_new()));
+    PS_KEEP(functions.blocks, ps_hidden(rb_funcall(rb_hash_new(), id_compare_by_identity, 0)));
+    PS_KEEP(functions.covered, ps_hidden(rb_funcall(rb_hash_new(), id_compare_by_identity, 0)));
+    PS_KEEP(functions.bodies, ps_hidden(rb_hash_new()));
+    PS_KEEP(functions.retired, ps_hidden(rb_ary_new()));
     if (NIL_P(functions.script_hook))
         PS_KEEP(functions.script_hook, rb_tracepoint_new(0, RUBY_EVENT_SCRIPT_COMPILED, on_script, NULL));
     if (NIL_P(functions.raise_hook))
         PS_KEEP(functions.raise_hook, rb_tracepoint_new(0, PS_RAISE_EVENTS, on_raise_or_rescue, NULL));
-    if (NIL_P(functions.fiber_hook))
-        PS_KEEP(functions.fiber_hook, rb_tracepoint_new(0, RUBY_EVENT_FIBER_SWITCH, on_fiber_switch, NULL));
+    if (NIL_P(functions.switch_hook))
+        PS_KEEP(functions.switch_hook, rb_tracepoint_new(0, SWITCH_EVENTS, on_switch, NULL));
     ps_stack_epoch++;
     functions.on = true;
     rb_tracepoint_enable(functions.script_hook);
@@ -1384,7 +1343,7 @@ static void change_events(rb_event_flag_t events)
     functions.events = events;
     functions.next_target = 0;
     functions.last_target = functions.target_count;
-    PS_KEEP(functions.retired, hidden(rb_ary_new()));
+    PS_KEEP(functions.retired, ps_hidden(rb_ary_new()));
     /*
      * Methods that share a body need a walk: their entries have no write barrier for its new
      * TracePoint.
@@ -1426,7 +1385,7 @@ static void change_coverage(bool everything)
     functions.everything = everything;
     functions.next_foreign = 0;
     functions.last_foreign = functions.target_count;
-    PS_KEEP(functions.retired, hidden(rb_ary_new()));
+    PS_KEEP(functions.retired, ps_hidden(rb_ary_new()));
     cover_rows(&ps_function_table);
     cover_rows(&lines);
     functions.loaded_ns = ps_monotonic_ns(); /* see change_events() */
@@ -1455,14 +1414,15 @@ static bool switch_off(uint64_t end)
     functions.closing = true;
     rb_tracepoint_disable(functions.script_hook);
     switch_beside_calls(false);
-    functions.files = functions.modules = functions.names = functions.bodies_seen = functions.parts = Qnil;
+    ps_walk_end(&functions.walk);
+    functions.files = functions.bodies_seen = functions.parts = Qnil;
     functions.loaded_ns = 0;
     while (functions.target_count) {
         disable_target(functions.target_count - 1);
         free_target(functions.targets[--functions.target_count]);
         if (ps_monotonic_ns() > end) return false;
     }
-    forget(); /* another target may get the address of one of these */
+    forget();
     ps_table_clear(&lines);
     ps_known_clear(&known_lines);
     ps_memory_give(functions.targets, (size_t)functions.target_capacity * sizeof(*functions.targets));

@@ -1,22 +1,15 @@
 /*
  * Waits for the VM lock, from Ruby's own thread events (3.2 and later): READY when a thread begins
  * to wait for the lock, RESUMED when it has the lock. gvl__wait fires in RESUMED alone, which runs
- * with the lock. Neither hook may allocate.
+ * with the lock.
  *
  * From 3.3 on another thread can make a thread ready, so the time of READY is kept with the Ruby
  * thread; before 3.3 with the native thread. It is stored as a plain number in place of a pointer,
  * so there is nothing to free.
- *
- * The list of hooks has a lock that Ruby does not initialise anew in a forked child (up to 4.0;
- * ruby/ruby#18125). If a thread ran a hook at the moment of the fork, that lock stays locked in the
- * child, and changing the list hangs. So a child that inherited the hook keeps it and only stops
- * listening: two calls that return at once for each switch of threads.
  */
 #include <ruby/ruby.h>
 #include <ruby/thread.h>
 #include <ruby/version.h>
-
-#include <unistd.h>
 
 #include "base/atomic.h"
 #include "base/clock.h"
@@ -25,6 +18,7 @@
 #include "usdt/looking.h"
 #include "usdt/probe.h"
 #include "hooks.h"
+#include "thread_events.h"
 
 #ifdef HAVE_RB_INTERNAL_THREAD_ADD_EVENT_HOOK
 
@@ -35,8 +29,6 @@
 #define WAIT_NS 1000u
 
 static struct {
-    rb_internal_thread_event_hook_t *hook; /* NULL when it is not in */
-    pid_t hooked_in;                       /* the process that put it in */
     bool on;
     uint64_t since_ns; /* when the hook came in */
 } gvl;
@@ -49,22 +41,9 @@ static const char *missing;
 #ifdef HAVE_RB_INTERNAL_THREAD_SPECIFIC_KEY_CREATE
 static rb_internal_thread_specific_key_t key_of_ready;
 
-static VALUE create_key(VALUE unused)
-{
-    key_of_ready = rb_internal_thread_specific_key_create();
-    return Qtrue;
-}
-
-/* Ruby has eight keys for all extensions together, and raises when they are used up. */
-static VALUE no_key(VALUE unused, VALUE error)
-{
-    missing = "other extensions use all of Ruby's keys for thread data";
-    return Qfalse;
-}
-
 static void prepare(void)
 {
-    rb_rescue2(create_key, Qnil, no_key, Qnil, rb_eThreadError, (VALUE)0);
+    if (!ps_thread_events_key(&key_of_ready)) missing = PS_NO_THREAD_KEY;
 }
 
 static void keep_ready(const rb_internal_thread_event_data_t *data, uint64_t ns)
@@ -96,9 +75,8 @@ static uint64_t take_ready(const rb_internal_thread_event_data_t *data)
 }
 #endif
 
-static void time_wait(rb_event_flag_t event, const rb_internal_thread_event_data_t *data, void *unused)
+static void time_wait(rb_event_flag_t event, const rb_internal_thread_event_data_t *data)
 {
-    if (!PS_READ(gvl.on)) return;
     uint64_t now = ps_monotonic_ns();
     if (event == (RUBY_INTERNAL_THREAD_EVENT_READY)) {
         keep_ready(data, now);
@@ -113,14 +91,13 @@ static void time_wait(rb_event_flag_t event, const rb_internal_thread_event_data
     if (PS_ENABLED(GVL__WAIT)) ps_fire_gvl__wait(ps_thread_id(), now - ready);
 }
 
-/*
- * Called by Ruby: READY on any thread and without the VM lock, RESUMED on the thread itself and
- * with the lock.
- */
-static void on_thread_event(rb_event_flag_t event, const rb_internal_thread_event_data_t *data, void *unused)
+void ps_gvl_on_thread_event(rb_event_flag_t event, const rb_internal_thread_event_data_t *data)
 {
+    bool counts =
+        event == (RUBY_INTERNAL_THREAD_EVENT_READY) || event == (RUBY_INTERNAL_THREAD_EVENT_RESUMED);
+    if (!counts || !PS_READ(gvl.on)) return;
     ps_look look = ps_look_begin(PS_LOOK_LOCK);
-    time_wait(event, data, unused);
+    time_wait(event, data);
     ps_look_end(look);
 }
 
@@ -138,19 +115,9 @@ static bool hook(uint32_t wanted)
 {
     bool on = (wanted & ps_gvl_feature.probes) && !missing;
     if (on == gvl.on) return true;
-    if (on) {
-        PS_WRITE(gvl.since_ns, ps_monotonic_ns());
-        PS_WRITE(gvl.on, true);
-        if (gvl.hook) return true;
-        gvl.hook = rb_internal_thread_add_event_hook(
-            on_thread_event, (RUBY_INTERNAL_THREAD_EVENT_READY) | (RUBY_INTERNAL_THREAD_EVENT_RESUMED), NULL);
-        gvl.hooked_in = getpid();
-    } else {
-        PS_WRITE(gvl.on, false);
-        if (gvl.hooked_in != getpid()) return true;
-        rb_internal_thread_remove_event_hook(gvl.hook);
-        gvl.hook = NULL;
-    }
+    if (on) PS_WRITE(gvl.since_ns, ps_monotonic_ns());
+    PS_WRITE(gvl.on, on);
+    ps_thread_events_use(PS_EVENTS_FOR_GVL, on);
     return true;
 }
 

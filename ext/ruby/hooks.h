@@ -5,6 +5,11 @@
  * functions of Ruby, and TracePoint#enable, which is one instruction that delegates to C: see
  * ps_hold_vm_lock().
  *
+ * Work in slices (vm/vm.h) runs in ps_hold_vm_lock() (methods.h), so that no other thread runs during
+ * a slice. Calls that may raise are under rb_protect(): an exception would end the whole job, with
+ * the work of the other features. What was not done for an exception is reported by
+ * ps_info_degrade().
+ *
  * Rules inside a hook: never raise, never run Ruby code, never wait. Inside an allocation or GC
  * hook, never allocate either. Inside a GC hook, use pointers only and read no object.
  */
@@ -26,14 +31,6 @@
 #include "table/routes.h"
 #include "usdt/probe.h"
 #include "doing.h"
-
-/*
- * What each file keeps of Ruby (table/kept.h). probescope.c lists these, so that one function marks
- * all of it.
- */
-extern const ps_kept ps_backtraces_kept[], ps_collections_kept[], ps_current_stack_kept[],
-    ps_exceptions_kept[], ps_functions_kept[], ps_jit_kept[], ps_latency_kept[], ps_objects_kept[],
-    ps_requests_kept[], ps_run_time_probes_kept[], ps_ticks_kept[], ps_trace_context_kept[];
 
 /*
  * probescope.c: raised whenever addresses may come to belong to other objects. What was known of
@@ -140,6 +137,13 @@ void ps_sampling_take(void);
 void ps_gvl_init(void);
 extern const ps_hooks ps_gvl_hooks;
 
+/* waits_hooks.c: wait__stats */
+void ps_waits_init(void);
+void ps_waits_after_fork(void);
+/* The coverage changed: forgets which files are the application's own. */
+void ps_waits_forget_files(void);
+extern const ps_hooks ps_waits_hooks;
+
 /* trace_context.c: the application's current OpenTelemetry span (context/vm.h) */
 void ps_trace_context_init(void);
 
@@ -193,6 +197,11 @@ ps_stack *ps_current_stack(void);
  * stack of the fiber that the thread left, or NULL.
  */
 ps_stack *ps_current_stack_switched(ps_stack **left);
+/*
+ * Called where a Ruby thread begins or ends: the native thread may have run another one before, or
+ * run one later.
+ */
+void ps_current_stack_leave(void);
 /* Called when the hook of fiber switches comes in: forgets which stack each thread ran on. */
 void ps_current_stack_begin(void);
 /* Is this the main Ractor? Others run at the same time, and the tables have one writer. */

@@ -49,8 +49,8 @@ static const ps_hooks requests_hooks = {.feature = &ps_requests_feature};
 
 const ps_vm ps_the_vm = {
     .hooks = {&ps_exceptions_hooks, &ps_backtraces_hooks, &ps_objects_hooks, &ps_collections_hooks,
-              &ps_samples_hooks, &ps_gvl_hooks, &requests_hooks, &ps_functions_hooks, &ps_lines_hooks,
-              &ps_latency_hooks},
+              &ps_samples_hooks, &ps_gvl_hooks, &ps_waits_hooks, &requests_hooks, &ps_functions_hooks,
+              &ps_lines_hooks, &ps_latency_hooks},
     .request = request,
     .sample = ps_sampling_tick,
     .sample_period = ps_ticks_look_again_ns,
@@ -83,6 +83,7 @@ static void after_fork_in_child(void)
     switching = ps_own_work = NULL;
     ps_functions_after_fork();
     ps_ticks_after_fork();
+    ps_waits_after_fork();
     ps_wake_after_fork();
 }
 PS_FORK_STEP(PS_FORK_VM, .in_child = after_fork_in_child)
@@ -133,13 +134,6 @@ static void run_job(void *unused)
     ps_job_do(left_out, what);
     ps_looking_add(ps_stopwatch_stop(began));
 }
-
-/* What the hooks keep. Each object has its line in one of these. */
-static const ps_kept *const kept[] = {
-    ps_backtraces_kept, ps_collections_kept,   ps_current_stack_kept,   ps_exceptions_kept, ps_functions_kept,
-    ps_jit_kept,        ps_latency_kept,       ps_methods_kept,         ps_objects_kept,    ps_requests_kept,
-    ps_ticks_kept,      ps_trace_context_kept, ps_run_time_probes_kept,
-};
 
 /* It pins the object: objects are compared by their addresses. */
 static void mark(void *place)
@@ -223,6 +217,7 @@ static VALUE native_cover(VALUE self, VALUE roots, VALUE outside, VALUE ours, VA
     ps_cover(roots, outside, ours, patterns);
     ps_functions_restart();
     ps_backtraces_forget();
+    ps_waits_forget_files();
     return Qnil;
 }
 
@@ -267,7 +262,7 @@ RUBY_FUNC_EXPORTED void Init_probescope(void)
     static VALUE root;
     rb_gc_register_address(&root);
     root = TypedData_Wrap_Struct(rb_cObject, &root_type, (void *)&ps_the_vm);
-    ps_kept_init(kept, sizeof(kept) / sizeof(kept[0]), NULL, NULL);
+    ps_kept_init(NULL, NULL);
 
     ps_clock_start();
     ps_names_init();
@@ -295,6 +290,7 @@ RUBY_FUNC_EXPORTED void Init_probescope(void)
     ps_objects_init(native);
     ps_collections_init();
     ps_gvl_init();
+    ps_waits_init();
     ps_run_time_probes_init(probescope, native);
     ps_requests_init(native);
     ps_latency_define_methods(native);

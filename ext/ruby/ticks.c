@@ -141,7 +141,7 @@ static void start_next(struct thread *thread, uint64_t cpu)
  * Are there frames? A fiber that has ended removes its stack before another fiber runs, in three
  * stores. Between the stores rb_profile_frames() would read past the end.
  */
-static bool has_frames(void)
+bool ps_has_frames(void)
 {
     enum { LEAST_FRAME = 7 * sizeof(void *) };
     VALUE self = rb_thread_current();
@@ -215,7 +215,7 @@ static void tick(struct thread *thread, uint64_t cpu)
     if (has_lock && rb_during_gc()) {
         PS_WRITE(ticks.collects, thread);
     } else if (go_in()) {
-        if (!rb_during_gc() && has_frames()) take(thread, false, cpu);
+        if (!rb_during_gc() && ps_has_frames()) take(thread, false, cpu);
         go_out();
     }
 }
@@ -253,7 +253,7 @@ static void on_collection(VALUE tracepoint, void *unused)
     if (!thread || !PS_READ(ticks.on) || PS_READ(thread->tid) != (int)ps_thread_id()) return;
     /* As in tick(): the end of ticks waits until this stack is read. */
     if (!go_in()) return;
-    if (has_frames()) take(thread, true, thread_cpu_ns());
+    if (ps_has_frames()) take(thread, true, thread_cpu_ns());
     go_out();
 }
 
@@ -373,7 +373,7 @@ static void arm_this(void)
     arm((int)ps_thread_id(), Qnil, true);
 }
 
-static pid_t hooked_in; /* the reason is in gvl_hooks.c */
+static pid_t hooked_in; /* the reason is in thread_events.h */
 
 static void on_thread(rb_event_flag_t event, const rb_internal_thread_event_data_t *data, void *unused)
 {
@@ -493,7 +493,8 @@ static const char *refusal(void)
     if (!ps_gc_hooks_allowed())
         return "charged at the next check: this version of Ruby crashes when collections are hooked and "
                "Ractors exist";
-    if (!has_frames()) return "charged at the next check: stacks are not where this version of Ruby has them";
+    if (!ps_has_frames())
+        return "charged at the next check: stacks are not where this version of Ruby has them";
     /* A native thread that runs no Ruby thread has no stack to read. */
     if (shared && strcmp(shared, "1") == 0)
         return "charged at the next check: threads share native ones (RUBY_MN_THREADS)";
@@ -719,7 +720,7 @@ static void each_object(void (*visit)(void *place))
     }
 }
 
-const ps_kept ps_ticks_kept[] = {PS_HELD(ticks.collections), PS_HELD_EACH(each_object), PS_KEPT_END};
+PS_KEPT(PS_HELD(ticks.collections), PS_HELD_EACH(each_object))
 
 /*
  * The child has none of the timers, and one of the threads. The stacks in the ring are the

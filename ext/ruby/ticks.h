@@ -28,6 +28,12 @@ typedef struct ps_tick {
 } ps_tick;
 
 /*
+ * Has the calling Ruby thread frames that rb_profile_frames() can read? Also false where this
+ * version of Ruby has them elsewhere.
+ */
+bool ps_has_frames(void);
+
+/*
  * With the VM lock. NULL: stacks are read at the tick from now on. Else the reason why they cannot
  * be. Sets *later when that is not known yet: the watcher finds out, and then hooks are switched
  * again.

@@ -29,6 +29,8 @@ module Probescope
       "stat" => "what happens in the process, a line each second",
       "gc" => "how long the garbage collector stops the program",
       "gvl" => "which threads wait for the VM lock",
+      "syscalls" => "which function makes which system calls",
+      "waits" => "what threads wait for, at which line, and whose line ends it",
       "otel" => "send slow calls and costly exceptions to an OpenTelemetry backend",
       "script" => "print the bpftrace program behind a command",
       "completion" => "print what a shell needs to complete command lines"

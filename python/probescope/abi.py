@@ -134,4 +134,12 @@ PROBES: Dict[str, Probe] = {
         args={"probe": str, "state": int, "reason": str},
         more={},
     ),
+    "function__here": Probe(
+        args={},
+        more={"record": int, "layout": int, "epoch": int, "thread_id": int, "gil": int, "gil_bytes": int, "vm_frame": int, "vm_code": int, "vm_text": int},
+    ),
+    "wait__stats": Probe(
+        args={"what": str, "file": str, "line": int, "waits": int, "blocked": int},
+        more={"path": str, "function": str, "vm_lock": int, "longest": int, "holder": str, "holder_file": str, "holder_line": int, "holder_id": int},
+    ),
 }

@@ -24,7 +24,7 @@ RSpec.describe "The JSON of the commands" do
     row = {"kind" => "minor", "count" => 1, "total_ns" => 2, "mean_ns" => 2, "max_ns" => 2,
            "live_objects" => nil, "freed_objects" => 3,
            "histogram" => [{"min" => 1, "max" => nil, "count" => 1}], "wall_share" => 0.5}
-    lost = %w[events rows map_full samples details].to_h { |name| [name, 0] }
+    lost = %w[events rows map_full samples details unread untold].to_h { |name| [name, 0] }
     whole = {"schema" => 1, "command" => "gc", "pids" => [1], "begin" => "2026-01-01T00:00:00.000000Z",
              "end" => nil, "seconds" => 1.0, "cpu_share" => nil, "looking_share" => nil, "processes" => [],
              "rows" => [row], "rows_left_out" => 0, "not_covered" => ["not in it: all"], "lost" => lost,

@@ -8,7 +8,8 @@
  *
  * Like the library, it flushes under a tracer: first when no semaphore has changed for a period,
  * then once a period. A flush is one event for each row and each kind of statistics, then
- * stats__done, which always reports one second with half a second of CPU.
+ * stats__done, which always reports one second with half a second of CPU. Under a tracer of
+ * function__here, a thread of its own makes the same system calls in each flush.
  *
  * --burst N: N flushes after the first one, then silence until a new tracer comes. So a spec
  *   can compute the sums.
@@ -18,10 +19,15 @@
  * --number N: its ids are those of process N, so that a spec can compute them before.
  */
 #define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -40,7 +46,9 @@
     X(gc__done)                                                                                              \
     X(gvl__wait)                                                                                             \
     X(request__done)                                                                                         \
-    X(function__slow1ms) X(function__slow10ms) X(function__slow100ms) X(exception__rescue) X(backtrace__done)
+    X(wait__stats)                                                                                           \
+    X(function__slow1ms)                                                                                     \
+    X(function__slow10ms) X(function__slow100ms) X(exception__rescue) X(backtrace__done) X(function__here)
 
 /*
  * Each function is in assembly: at its first instruction, the arguments are where the note
@@ -208,6 +216,21 @@ static void flush_row(int row, int rows, int hostile)
     }
     if (probescope_gc__done_semaphore && row < 2)
         fire_gc__done(p(hostile ? type : row ? "major" : "minor"), 1, 1000000 * weight, 12345, 0, NULL);
+    /* Each row waited for row 0, once for each of its weight, and once for nobody. */
+    if (probescope_wait__stats_semaphore) {
+        const uint64_t ended[] = {p(file),
+                                  p(hostile ? type : function),
+                                  1000 * weight,
+                                  3000000,
+                                  p("Parser#step0"),
+                                  p(file),
+                                  10,
+                                  140088153141000};
+        const uint64_t alone[] = {p(file), p(hostile ? type : function), 0, 2000000, p(""), p(""), 0, 0};
+        const char *what = hostile ? type : row & 1 ? "Thread::Queue#pop" : "Thread::Mutex#synchronize";
+        fire_wait__stats(p(what), p(file), line, weight, 3000000 * weight, ended);
+        fire_wait__stats(p(what), p(file), line, 1, 2000000, alone);
+    }
     if (probescope_gvl__wait_semaphore) fire_gvl__wait(100 + row, 1000000 * weight, 0, 0, 0, NULL);
     /*
      * Each row has one request of 1 ms times its weight, and one that fails and takes ten times as
@@ -239,6 +262,101 @@ static void call_row(int row, int rows, int hostile)
         fire_function__return(p(name), p(file), line, 2000, 1000, leave);
 }
 
+/*
+ * What function__here tells: the record of a thread, its stack, and the site of each row. They are at
+ * the same addresses in every process, as in processes that were forked.
+ */
+enum { MOST_SITES = 64 };
+static struct here {
+    struct {
+        const void *stack;
+        uint64_t layout;
+        const uint32_t *epoch;
+        uint64_t lock, vm, flags, names;
+    } record;
+    struct {
+        struct frame {
+            const struct row {
+                uint64_t numbers[3];
+                const struct site {
+                    const char *name, *file, *path;
+                    uint64_t line;
+                } * site;
+            } * row;
+            uint64_t rest[9];
+        } * frames;
+        uint32_t depth, capacity, epoch;
+    } stack;
+    uint32_t epoch;
+    struct frame frame;
+    struct row rows[MOST_SITES];
+    struct site sites[MOST_SITES];
+} * here;
+static int asked[2], null_device, calling_rows;
+static volatile int answered;
+
+static void fire_here(uint64_t thread)
+{
+    const uint64_t more[] = {
+        (uint64_t)&here->record, here->record.layout, (uint64_t)&here->epoch, thread, 0, 0, 0, 0, 0};
+    fire_function__here(0, 0, 0, 0, 0, more);
+}
+
+/* In each flush and each row: getppid as often as its weight, an access that fails, 4 bytes. */
+static void *call_the_system(void *unused)
+{
+    const uint64_t thread = (uint64_t)gettid();
+    for (char byte; read(asked[0], &byte, 1) == 1; answered = 1) {
+        if (probescope_function__here_semaphore) fire_here(thread);
+        for (int row = 0; row < calling_rows; row++) {
+            here->frame.row = &here->rows[row];
+            here->stack.depth = 1;
+            for (int i = 0; i <= row; i++) syscall(SYS_getppid);
+            syscall(SYS_access, "/nowhere/at/all", F_OK);
+            if (syscall(SYS_write, null_device, "four", 4) != 4) abort();
+            here->stack.depth = 0;
+        }
+    }
+    return unused;
+}
+
+#define IN_STACK(field) (offsetof(struct here, stack.field) - offsetof(struct here, stack))
+
+static void start_calling(int rows, int hostile)
+{
+    here = mmap((void *)0x7e0000000000, sizeof *here, PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    if (here == MAP_FAILED) abort();
+    here->epoch = here->stack.epoch = 5;
+    here->stack.frames = &here->frame;
+    here->record.stack = &here->stack;
+    here->record.epoch = &here->epoch;
+    here->record.layout = IN_STACK(frames) | IN_STACK(depth) << 8 | IN_STACK(epoch) << 16 |
+                          sizeof(struct frame) << 24 | offsetof(struct frame, row) << 32 |
+                          offsetof(struct row, site) << 48;
+    here->record.names = offsetof(struct site, name) | offsetof(struct site, file) << 8 |
+                         offsetof(struct site, line) << 16 | offsetof(struct site, path) << 24;
+    calling_rows = rows < MOST_SITES ? rows : MOST_SITES;
+    for (int row = 0; row < calling_rows; row++) {
+        char *name = "odd,name\t\x1b[31m\xff#<call>", *file = "/tmp/a,b\"\n\x1b]0;title\x07\xe9.rb";
+        if (!hostile && asprintf(&name, "Parser#step%d", row) < 0) abort();
+        if (!hostile) file = "/app/lib/parser.rb";
+        here->sites[row] = (struct site){name, file, file, 10 + row};
+        here->rows[row].site = &here->sites[row];
+    }
+    null_device = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    pthread_t thread;
+    if (null_device < 0 || pipe(asked) || pthread_create(&thread, NULL, call_the_system, NULL)) abort();
+}
+
+static void make_calls(int rows, int hostile)
+{
+    if (!here) start_calling(rows, hostile);
+    answered = 0;
+    if (write(asked[1], "", 1) != 1) abort();
+    while (!answered) nanosleep(&(struct timespec){0, 100000}, NULL);
+}
+
 static uint32_t listeners(void)
 {
     uint32_t mask = 0;
@@ -257,6 +375,7 @@ static void flush(uint64_t sequence, int rows, int hostile)
 {
     for (int row = 0; row < rows; row++) flush_row(row, rows, hostile);
     if (rows && probescope_function__entry_semaphore) call_row(0, rows, hostile);
+    if (rows && probescope_function__here_semaphore) make_calls(rows, hostile);
     probescope_info.cut = monotonic_ns();
     const uint64_t more[] = {5, 7, 45, 25000000, probescope_info.cut};
     probescope_info.looking_ns += 25000000;

@@ -22,10 +22,15 @@ module Support
     end
 
     SLOW = [1, 10, 100].to_h { |ms| ["slow#{ms}ms", ["slow", "--threshold", "#{ms}ms"]] }.freeze
+    # host_target.c makes x86-64's system calls.
+    FILES = {"syscalls_files_x86_64" => %w[syscalls --files]}.freeze
     # The program of a command is NAME.bt, except that slow has one for each threshold.
     TABLES = YAML.safe_load_file(File.join(ROOT, "docs/schema/schemas.yml")).fetch("commands")
                  .select { |_, command| command["kind"] == "table" }
-                 .to_h { |name, _| [name, [name]] }.except("slow").merge(SLOW).freeze
+                 .to_h { |name, _| [name, [name]] }.except("slow").merge(SLOW, FILES).freeze
+    # {program => versions of bpftrace that have not recorded it yet}
+    LATER = {"syscalls" => %w[0.20 0.23 0.27], "syscalls_files_x86_64" => %w[0.20 0.23 0.27],
+             "waits" => %w[0.20]}.freeze
     BY_REQUEST = ["hot", "exceptions", "alloc", *SLOW.keys].to_h do |name|
       ["#{name}_by_request", [*TABLES.fetch(name), "--by-request"]]
     end.freeze
@@ -37,7 +42,8 @@ module Support
     KINDS = {
       "one" => {processes: [%w[--rows 3]]},
       "hostile" => {processes: [%w[--hostile --rows 1]],
-                    only: %w[exceptions calls requests slow10ms alloc_by_request flow]},
+                    only: %w[exceptions calls requests slow10ms alloc_by_request syscalls
+                             syscalls_files_x86_64 flow]},
       "several" => {processes: [%w[--rows 3], %w[--rows 2], %w[--hostile --rows 1]]},
       "full" => {processes: [%w[--rows 30]], order: {keys: 10},
                  only: %w[hot exceptions calls requests alloc_by_request slow10ms]},
@@ -65,6 +71,9 @@ module Support
 
     # Versions of bpftrace with recordings, such as "0.17".
     def versions = Dir.children(FOLDER).sort_by { |name| Gem::Version.new(name) }
+
+    # {program => command} of the programs that this version has recorded.
+    def programs(version) = PROGRAMS.reject { |program, _| LATER.fetch(program, []).include?(version) }
 
     def path(version, program) = File.join(FOLDER, version, "#{program}.jsonl")
 

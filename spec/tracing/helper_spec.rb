@@ -51,6 +51,7 @@ RSpec.describe "The helper" do
     "a time that does not end" => JSON.generate(trace).sub('"seconds":1', '"seconds":1e400'),
     "no share" => trace.merge(max_overhead: 0),
     "more rows than the kernel has memory for" => trace.merge(keys: 1 << 40),
+    "strings for which BPF's stack has no room" => trace.merge(strings: 4096),
     "more pages than the kernel has memory for" => trace.merge(pages: 1 << 40),
     "what it does not know" => {do: "exec", command: "id"},
     "nothing" => {},

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/fork.h"
 #include "base/random.h"
+#include "calls/here.h"
 #include "features/latency.h"
 #include "features/samples.h"
 #include "table/flush.h"
@@ -72,7 +73,7 @@ static struct {
     uint64_t asked_ns;   /* since when the VM is asked to switch; 0: it is not asked */
     uint64_t woken_ns;   /* when the VM was last woken */
     bool told;           /* probescope_info shows the time at which the hooks for that change were in */
-    uint64_t next_flush_ns, next_sample_ns;
+    uint64_t next_flush_ns, next_sample_ns, next_round_ns;
     uint64_t asleep_ns;  /* when the thread last went to sleep */
     bool goes_first;     /* the thread gets a CPU at once when it wakes up */
     uint32_t late_ticks; /* number of late ticks in a row */
@@ -239,12 +240,24 @@ static void limit_overhead(uint64_t now)
     PS_WRITE_RELEASE(watcher.wanted, watcher.wanted & ~out);
 }
 
+/*
+ * A second tracer of a probe does not change its semaphore, because the kernel counts places and not
+ * tracers. So the threads tell again and again where their records are.
+ */
+static void begin_round(uint64_t now)
+{
+    if (!PS_ENABLED(FUNCTION__HERE) || now < watcher.next_round_ns) return;
+    ps_here_tell_again();
+    watcher.next_round_ns = now + PS_HERE_ROUND_NS;
+}
+
 static void look(uint64_t now)
 {
     uint32_t semaphores = ps_probes_listened(), raised = semaphores & ~ps_overhead_listened(semaphores);
     PS_WRITE(probescope_info.watcher_ticks, probescope_info.watcher_ticks + 1);
     PS_WRITE_RELEASE(watcher.wanted, raised);
     look_who_leaves(now);
+    begin_round(now);
     if (semaphores != watcher.raised) {
         watcher.raised = semaphores;
         watcher.changed_ns = now;

@@ -30,6 +30,13 @@
  */
 #define PS_ADD_LAST(place, value) PS_WRITE_RELEASE(place, PS_READ(place) + (value))
 
+/*
+ * Keeps the compiler from moving reads and writes across it. No instruction: it orders nothing for
+ * another CPU. For memory that is read on the writing thread itself, between two instructions: by a
+ * signal handler, or by a tracer's program.
+ */
+#define PS_SIGNAL_FENCE() __atomic_signal_fence(__ATOMIC_SEQ_CST)
+
 #define PS_LIKELY(x)   __builtin_expect(!!(x), 1)
 #define PS_UNLIKELY(x) __builtin_expect(!!(x), 0)
 /*

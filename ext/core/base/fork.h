@@ -20,6 +20,7 @@ enum ps_fork_step {
     PS_FORK_LOOKING,         /* before PS_FORK_TABLES, which takes the lock of the cost of hooks */
     PS_FORK_SAMPLES,         /* the stacks of the parent go */
     PS_FORK_TABLES,          /* the child's interval begins. From here on the core's locks are free */
+    PS_FORK_HERE,            /* the records of the parent's threads are free */
     PS_FORK_VM,              /* what other threads did; timers, locks and the worker of the VM */
     PS_FORK_JOBS,            /* Ruby 3.1 and 3.2: its list of jobs */
     PS_FORK_OVERHEAD,        /* after PS_FORK_VM: asks the VM to cover functions again */

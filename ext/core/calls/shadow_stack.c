@@ -8,7 +8,7 @@
 #include "usdt/taken_out.h"
 
 uint32_t ps_stack_epoch = 1;
-uint64_t ps_stack_lost;
+uint64_t ps_stack_lost, ps_stack_looks = 1;
 ps_table ps_function_table;
 
 ps_stack *ps_stack_new(void)
@@ -30,6 +30,8 @@ static void deactivate(const ps_stack *stack, const ps_frame *frame)
 void ps_stack_free(ps_stack *stack)
 {
     if (!stack) return;
+    if (stack->here && PS_READ(*stack->here) == stack) PS_WRITE(*stack->here, NULL);
+    PS_SIGNAL_FENCE();
     /* Rows of an earlier epoch were freed, so its frames must not touch them. */
     if (stack->epoch == ps_stack_epoch)
         while (stack->depth) deactivate(stack, &stack->frames[--stack->depth]);
@@ -45,9 +47,14 @@ static bool grow(ps_stack *stack)
     ps_frame *frames = ps_memory_take(capacity * sizeof(*frames));
     if (!frames) return false;
     if (stack->frames) memcpy(frames, stack->frames, stack->depth * sizeof(*frames));
-    ps_memory_give(stack->frames, stack->capacity * sizeof(*frames));
+    ps_frame *before = stack->frames;
+    size_t size = stack->capacity * sizeof(*frames);
+    PS_SIGNAL_FENCE();
     stack->frames = frames;
     stack->capacity = capacity;
+    PS_SIGNAL_FENCE();
+    /* It may be a system call, at which a tracer reads the stack. */
+    ps_memory_give(before, size);
     return true;
 }
 
@@ -123,14 +130,16 @@ static bool make_room(ps_stack *stack, uint32_t (*real_depth)(void))
     return false;
 }
 
-ps_frame *ps_stack_enter(ps_stack *stack, ps_row *row, uint32_t (*real_depth)(void))
+/* The frame of a call that is entered, which publish() opens when it is whole. NULL: see make_room(). */
+static inline ps_frame *prepare(ps_stack *stack, ps_row *row, uint32_t (*real_depth)(void))
 {
     if (PS_UNLIKELY(stack->epoch != ps_stack_epoch)) {
-        stack->epoch = ps_stack_epoch;
         stack->depth = 0;
         stack->untimed = 0;
         stack->unwinding = false;
         stack->suspended = 0;
+        PS_SIGNAL_FENCE();
+        stack->epoch = ps_stack_epoch;
     }
     if (PS_UNLIKELY(PS_READ(ps_overhead_functions))) drop_excluded(stack);
     if (PS_UNLIKELY((stack->depth == stack->capacity || stack->untimed) && !make_room(stack, real_depth)))
@@ -144,8 +153,20 @@ ps_frame *ps_stack_enter(ps_stack *stack, ps_row *row, uint32_t (*real_depth)(vo
     frame->outermost = activate(stack, row);
     frame->unwinding = stack->unwinding;
     stack->unwinding = false;
-    stack->depth++;
     return frame;
+}
+
+static inline void publish(ps_stack *stack)
+{
+    PS_SIGNAL_FENCE();
+    stack->depth++;
+}
+
+ps_frame *ps_stack_enter(ps_stack *stack, ps_row *row, uint32_t (*real_depth)(void))
+{
+    ps_frame *entered = prepare(stack, row, real_depth);
+    if (PS_LIKELY(entered != NULL)) publish(stack);
+    return entered;
 }
 
 /* Adds a finished call to its function's figures. */
@@ -200,12 +221,13 @@ ps_frame *ps_stack_enter_frame(ps_stack *stack, ps_row *row, ps_address frame, p
 {
     uint32_t depth = ps_stack_depth(stack);
     if (PS_UNLIKELY(depth && ps_address_equal(stack->frames[depth - 1].frame, frame))) abandon_top(stack);
-    ps_frame *entered = ps_stack_enter(stack, row, NULL);
+    ps_frame *entered = prepare(stack, row, NULL);
     if (!entered) return NULL;
     entered->frame = frame;
     entered->owner = owner;
     entered->first = entered->earlier = 0;
     entered->resumed = false;
+    publish(stack);
     return entered;
 }
 
@@ -230,12 +252,16 @@ void ps_stack_bury(ps_address frame)
         count_call(call.row, call.last - call.first, call.self, true, PS_OUTCOME_RETURNED);
 }
 
-/* Takes frame number i out of the stack. Those above it stay. */
+/*
+ * Takes frame number i out of the stack. Those above it stay. The one on top is there twice until
+ * `depth` is lowered.
+ */
 static void remove_frame(ps_stack *stack, uint32_t i)
 {
     deactivate(stack, &stack->frames[i]);
+    memmove(&stack->frames[i], &stack->frames[i + 1], (stack->depth - 1 - i) * sizeof(ps_frame));
+    PS_SIGNAL_FENCE();
     stack->depth--;
-    memmove(&stack->frames[i], &stack->frames[i + 1], (stack->depth - i) * sizeof(ps_frame));
 }
 
 /* Closes the calls above number i that its exit leaves behind: those with the same owner. */

@@ -8,6 +8,10 @@
  * - Ruby's SystemStackError unwinds without a single exit. So an exit that is not on top closes all
  *   calls above its own: they count as raised, and have no time of their own.
  * - Abandoned fibers never exit. Their stack is dropped.
+ *
+ * A tracer's program reads the innermost call of the thread on which it runs, between any two
+ * instructions (here.h). So `depth` counts only whole frames of the current epoch at each moment, and
+ * `frames` is never freed memory.
  */
 #ifndef PS_SHADOW_STACK_H
 #define PS_SHADOW_STACK_H
@@ -82,6 +86,11 @@ typedef struct ps_stack {
     uint32_t raises;     /* exceptions raised on it */
     ps_open_calls *open; /* calls of latency probes; NULL: there were none */
     ps_address thread;   /* the VM's thread that last ran this fiber, where the VM has fibers */
+    /*
+     * The place of the record (here.h) that last named this stack. It may name another one now.
+     * NULL: none did.
+     */
+    struct ps_stack **here;
 } ps_stack;
 
 /* The figures of a finished call. */
@@ -95,6 +104,11 @@ typedef struct ps_call {
 
 /* Raised at each attach. Stacks of an earlier epoch are empty. */
 extern uint32_t ps_stack_epoch;
+/*
+ * Raised when each thread has to look up its stack once more: what it remembers may be freed, or its
+ * record (here.h) is to name the stack. The watcher raises it, too.
+ */
+extern uint64_t ps_stack_looks __attribute__((visibility("hidden"))); /* read without the GOT */
 /* Calls that were counted but not timed: there was no memory for their frames. */
 extern uint64_t ps_stack_lost;
 

@@ -11,6 +11,7 @@
 #include "features/objects.h"
 #include "features/requests.h"
 #include "features/samples.h"
+#include "features/waits.h"
 
 /* clang-format off */
 const ps_feature *const ps_features[] = {
@@ -23,6 +24,7 @@ const ps_feature *const ps_features[] = {
     &ps_samples_feature,
     &ps_gvl_feature,
     &ps_requests_feature,
+    &ps_waits_feature,
     NULL,
 };
 /* clang-format on */

@@ -2,6 +2,7 @@
 
 #include "base/atomic.h"
 #include "base/clock.h"
+#include "calls/here.h"
 #include "calls/suspended_calls.h"
 #include "features/slow_calls.h"
 #include "table/flush.h"
@@ -50,6 +51,12 @@ static bool fire_row(ps_row *row, const ps_row_subject *of)
     return true;
 }
 
+static void listen(uint32_t wanted)
+{
+    ps_slow_listen(wanted);
+    ps_here_listen((wanted & PS_BIT(FUNCTION__HERE)) != 0);
+}
+
 /* Nobody listens to calls any more: the returns of open calls will never be seen. */
 static void forget(void)
 {
@@ -58,7 +65,8 @@ static void forget(void)
 }
 
 const ps_feature ps_functions_feature = {
-    .probes = PS_BIT(FUNCTION__ENTRY) | PS_BIT(FUNCTION__RETURN) | PS_SLOW_PROBES | PS_BIT(FUNCTION__STATS),
+    .probes = PS_BIT(FUNCTION__ENTRY) | PS_BIT(FUNCTION__RETURN) | PS_SLOW_PROBES | PS_BIT(FUNCTION__STATS) |
+              PS_BIT(FUNCTION__HERE),
     .with_request = PS_SLOW_PROBES,
     .kinds = 1u << PS_LOOK_FUNCTION,
     .table = &ps_function_table,
@@ -67,6 +75,6 @@ const ps_feature ps_functions_feature = {
     .maximum = PS_FUNCTION_MAX,
     .fire_row = fire_row,
     .lost = &ps_stack_lost,
-    .listen = ps_slow_listen,
+    .listen = listen,
     .forget = forget,
 };

@@ -159,13 +159,14 @@ STEP(7)
 STEP(8)
 STEP(9)
 STEP(10)
+STEP(11)
 #define FUNCTIONS(number)                                                                                    \
     {                                                                                                        \
         before_##number, in_parent_##number, in_child_##number                                               \
     }
-static const ps_fork noting[] = {FUNCTIONS(0), FUNCTIONS(1), FUNCTIONS(2), FUNCTIONS(3),
-                                 FUNCTIONS(4), FUNCTIONS(5), FUNCTIONS(6), FUNCTIONS(7),
-                                 FUNCTIONS(8), FUNCTIONS(9), FUNCTIONS(10)};
+static const ps_fork noting[] = {FUNCTIONS(0), FUNCTIONS(1), FUNCTIONS(2),  FUNCTIONS(3),
+                                 FUNCTIONS(4), FUNCTIONS(5), FUNCTIONS(6),  FUNCTIONS(7),
+                                 FUNCTIONS(8), FUNCTIONS(9), FUNCTIONS(10), FUNCTIONS(11)};
 _Static_assert(sizeof(noting) / sizeof(noting[0]) == PS_FORK_STEPS, "one for each step");
 
 static void runs_the_steps_in_the_order_of_the_list(void)
@@ -178,7 +179,7 @@ static void runs_the_steps_in_the_order_of_the_list(void)
     parent = getpid();
     /* Registered in another order than that of the list. */
     for (int i = 0; i < PS_FORK_STEPS; i++) {
-        int step = i * 3 % PS_FORK_STEPS;
+        int step = i * 5 % PS_FORK_STEPS;
         ps_fork_at((enum ps_fork_step)step, noting[step]);
     }
     pid_t child = fork();

@@ -207,6 +207,15 @@ void __wrap_ps_fire_request__done(const char *route, const char *method, uint64_
     __real_ps_fire_request__done(route, method, status, elapsed, more);
 }
 
+void __real_ps_fire_function__here(const struct ps_more_function__here *);
+void __wrap_ps_fire_function__here(const struct ps_more_function__here *more);
+void __wrap_ps_fire_function__here(const struct ps_more_function__here *more)
+{
+    struct recorded event = {.probe = PS_PROBE_FUNCTION__HERE};
+    add(&event, NULL, NULL, more, sizeof(*more));
+    __real_ps_fire_function__here(more);
+}
+
 void __real_ps_fire_status(const char *, uint64_t, const char *);
 void __wrap_ps_fire_status(const char *probe, uint64_t state, const char *reason);
 void __wrap_ps_fire_status(const char *probe, uint64_t state, const char *reason)

@@ -36,6 +36,7 @@ struct recorded {
         struct ps_more_sample__stats sampled;
         struct ps_more_request__done request; /* of request__start and request__done */
         struct ps_more_stats__done done;
+        struct ps_more_function__here here;
     } more;
 };
 

@@ -9,6 +9,7 @@
 #include "agent/watcher.h"
 #include "base/clock.h"
 #include "base/fork.h"
+#include "calls/here.h"
 #include "calls/shadow_stack.h"
 #include "context/process_context.h"
 #include "features/samples.h"
@@ -196,6 +197,26 @@ static void looks_at_whether_and_not_how_many_listen(void)
     await_looks();
     CHECK_EQUAL(PS_READ(vm_state.switches), 1);
     CHECK_EQUAL(shown_semaphore(PS_PROBE_GC__START), 2);
+    begin_again();
+}
+
+/* A second tracer of function__here is no change. It learns of the threads all the same. */
+static void has_threads_look_up_their_stacks_four_times_a_second(void)
+{
+    enum { ROUNDS = 4 };
+    ps_watcher_start(&vm);
+    uint64_t before = PS_READ(ps_stack_looks);
+    await_looks();
+    CHECK_EQUAL(PS_READ(ps_stack_looks), before);
+    uint64_t began = ps_monotonic_ns();
+    RAISE(FUNCTION__HERE);
+    AWAIT(PS_READ(ps_stack_looks) >= before + ROUNDS);
+    CHECK(ps_monotonic_ns() - began >= (ROUNDS - 1) * (uint64_t)PS_HERE_ROUND_NS);
+    LOWER(FUNCTION__HERE);
+    await_looks();
+    before = PS_READ(ps_stack_looks);
+    for (int i = 0; i < 3; i++) await_looks();
+    CHECK_EQUAL(PS_READ(ps_stack_looks), before);
     begin_again();
 }
 
@@ -792,6 +813,7 @@ int main(void)
     RUN(asks_for_nothing_while_nobody_listens);
     RUN(asks_to_switch_until_it_is_done);
     RUN(looks_at_whether_and_not_how_many_listen);
+    RUN(has_threads_look_up_their_stacks_four_times_a_second);
     RUN(asks_again_when_the_coverage_changed);
     RUN(asks_for_upkeep_only_while_somebody_listens);
     RUN(flushes_first_when_the_hooks_are_in);

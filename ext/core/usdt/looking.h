@@ -32,6 +32,7 @@ typedef enum ps_look_kind {
     PS_LOOK_BRACKET, /* an allocation or a free while a raise is measured */
     PS_LOOK_COLLECTION,
     PS_LOOK_LOCK, /* a wait for the VM lock */
+    PS_LOOK_WAIT, /* the begin or the end of any wait */
     PS_LOOK_REQUEST,
     PS_LOOK_LATENCY,
     PS_LOOK_KINDS

@@ -30,6 +30,8 @@ const char *const ps_probe_names[PS_PROBE_COUNT] = {
     [PS_PROBE_STATS__BY_REQUEST] = "stats__by_request",
     [PS_PROBE_STATS__DONE] = "stats__done",
     [PS_PROBE_STATUS] = "status",
+    [PS_PROBE_FUNCTION__HERE] = "function__here",
+    [PS_PROBE_WAIT__STATS] = "wait__stats",
 };
 
 PS_SITE_FUNCTION void ps_fire_function__entry(const char *function, const char *file, uint64_t line, uint64_t depth, uint64_t kind, const struct ps_more_function__entry *more)
@@ -317,4 +319,28 @@ PS_SITE_FUNCTION void ps_fire_status(const char *probe, uint64_t state, const ch
     PS_REG(2, reason);
     PS_EMIT("status", PS_OPERAND(0) " " PS_OPERAND(1) " " PS_OPERAND(2),
             PS_SEMAPHORE(PS_PROBE_STATUS), "r"(reg0), "r"(reg1), "r"(reg2));
+}
+
+PS_SITE_FUNCTION void ps_fire_function__here(const struct ps_more_function__here *more)
+{
+    PS_REG(0, 0);
+    PS_REG(1, 0);
+    PS_REG(2, 0);
+    PS_REG(3, 0);
+    PS_REG(4, 0);
+    PS_REG(5, more);
+    PS_EMIT("function__here", PS_OPERAND(0) " " PS_OPERAND(1) " " PS_OPERAND(2) " " PS_OPERAND(3) " " PS_OPERAND(4) " " PS_OPERAND(5),
+            PS_SEMAPHORE(PS_PROBE_FUNCTION__HERE), "r"(reg0), "r"(reg1), "r"(reg2), "r"(reg3), "r"(reg4), "r"(reg5));
+}
+
+PS_SITE_FUNCTION void ps_fire_wait__stats(const char *what, const char *file, uint64_t line, uint64_t waits, uint64_t blocked, const struct ps_more_wait__stats *more)
+{
+    PS_REG(0, what);
+    PS_REG(1, file);
+    PS_REG(2, line);
+    PS_REG(3, waits);
+    PS_REG(4, blocked);
+    PS_REG(5, more);
+    PS_EMIT("wait__stats", PS_OPERAND(0) " " PS_OPERAND(1) " " PS_OPERAND(2) " " PS_OPERAND(3) " " PS_OPERAND(4) " " PS_OPERAND(5),
+            PS_SEMAPHORE(PS_PROBE_WAIT__STATS), "r"(reg0), "r"(reg1), "r"(reg2), "r"(reg3), "r"(reg4), "r"(reg5));
 }

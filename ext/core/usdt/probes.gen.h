@@ -34,6 +34,8 @@ enum ps_probe {
     PS_PROBE_STATS__BY_REQUEST,
     PS_PROBE_STATS__DONE,
     PS_PROBE_STATUS,
+    PS_PROBE_FUNCTION__HERE,
+    PS_PROBE_WAIT__STATS,
     PS_PROBE_COUNT
 };
 
@@ -284,6 +286,60 @@ struct ps_more_stats__done {
     uint64_t cut;
 };
 
+struct ps_more_function__here {
+    /*
+     * address of the record, which is never freed or moved. 8 bytes each: address of the stack on
+     * which the thread runs, or 0; layout; epoch; lock; vm; flags; names. lock: 0 the thread has
+     * the VM lock or it is not known, 1 it gave the lock up, 2 it waits for it. vm: address of the
+     * VM's own data on the thread, or 0 if not known. flags: bit 0 is set if Ruby's threads share
+     * native threads, and then the stack is always 0. names: 8 bits each from the lowest, the
+     * offsets of name, file, line and path in a site. Fields are only appended
+     */
+    uint64_t record;
+    /*
+     * 8 bits each from the lowest: offsets of frames, depth and epoch in a stack; size of a frame;
+     * offsets of row and of the VM's frame in a frame; offset of site in a row. depth and epoch
+     * have 4 bytes, the others 8
+     */
+    uint64_t layout;
+    /* address of the current epoch, 4 bytes; a stack with another epoch has no open calls */
+    uint64_t epoch;
+    uint64_t thread_id; /* gettid() as the process sees it */
+    /*
+     * address of the VM lock's data: a wait for a futex in it is a wait for the VM lock; 0 if not
+     * known
+     */
+    uint64_t gil;
+    uint64_t gil_bytes; /* size of that data (bytes) */
+    /*
+     * offset of the innermost frame in the VM's data on the thread. If bit 32 is set, a pointer is
+     * there, and bits 16 to 31 are the offset behind it. 0 if not known
+     */
+    uint64_t vm_frame;
+    /*
+     * 16 bits each from the lowest: offsets of the code and of the instruction in a frame of the
+     * VM, of the first instruction and of the qualified name in a code; 0 if not known
+     */
+    uint64_t vm_code;
+    uint64_t vm_text; /* offset of the bytes in an ASCII text of the VM; 0 if not known */
+};
+
+struct ps_more_wait__stats {
+    const char *path; /* the file's full path */
+    const char *function; /* function that contains the line */
+    uint64_t vm_lock; /* time from then until the thread had the VM lock (ns) */
+    uint64_t longest; /* longest wait that ended since the previous flush (ns) */
+    /*
+     * function of the thread that ended the wait, such as one that unlocked a Mutex. Empty if no
+     * thread of the program did, as at the end of a sleep, and on Ruby 3.2
+     */
+    const char *holder;
+    const char *holder_file; /* its file, found as `file` is */
+    uint64_t holder_line; /* its line at that moment, or 0 */
+    /* identifies holder, holder_file and holder_line while a tracer listens, or 0 */
+    uint64_t holder_id;
+};
+
 void ps_fire_function__entry(const char *function, const char *file, uint64_t line, uint64_t depth, uint64_t kind, const struct ps_more_function__entry *more);
 void ps_fire_function__return(const char *function, const char *file, uint64_t line, uint64_t elapsed, uint64_t self, const struct ps_more_function__return *more);
 void ps_fire_function__slow1ms(const char *function, const char *file, uint64_t line, uint64_t elapsed, uint64_t self, const struct ps_more_function__slow1ms *more);
@@ -310,5 +366,7 @@ void ps_fire_request__done(const char *route, const char *method, uint64_t statu
 void ps_fire_stats__by_request(void);
 void ps_fire_stats__done(uint64_t sequence, uint64_t elapsed, uint64_t cpu, uint64_t rows, uint64_t dropped, const struct ps_more_stats__done *more);
 void ps_fire_status(const char *probe, uint64_t state, const char *reason);
+void ps_fire_function__here(const struct ps_more_function__here *more);
+void ps_fire_wait__stats(const char *what, const char *file, uint64_t line, uint64_t waits, uint64_t blocked, const struct ps_more_wait__stats *more);
 
 #endif

@@ -36,6 +36,8 @@ module Probescope
       BY_REQUEST = false
       # Environment variable with options for every command that traces.
       DEFAULTS = "PROBESCOPE_OPTS"
+      # The longest string of the program in bytes, nil for bpftrace's default of 64.
+      STRINGS = nil
       # Whether to trace a process that supports only some of the command's probes.
       SOME = false
 
@@ -192,7 +194,7 @@ module Probescope
         files = [program_path, *(Tracing::Program.path("all.bt") if @all && self.class::WIDENED)]
         traced = {programs: files.map { |path| File.basename(path, ".bt") }, arguments: program_arguments,
                   seconds: @seconds, max_overhead: @max_overhead, some: self.class::SOME}
-        Tracing::Order.of(**chosen, **traced, keys: keys, pages: self.class::PAGES)
+        Tracing::Order.of(**chosen, **traced, keys: keys, pages: self.class::PAGES, strings: strings)
       end
 
       def keys
@@ -204,6 +206,7 @@ module Probescope
       end
 
       def default_keys = KEYS
+      def strings = self.class::STRINGS
 
       # Ctrl-C, TERM and a closed terminal end the trace; the command then shows what it has.
       def ending_early(client)

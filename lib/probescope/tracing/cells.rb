@@ -12,6 +12,8 @@ module Probescope
     module Cells
       # Kinds of figures, which are aligned to the right.
       RIGHT = %i[share time time_above_zero count decimal bytes number].freeze
+      # Kinds by whose figure rows are sorted.
+      FIGURES = [*RIGHT, :errors].freeze
 
       module_function
 
@@ -22,7 +24,7 @@ module Probescope
       # without a known value come last.
       def sorted(rows, column)
         known, unknown = rows.partition { |row| of(column, row) != "-" }
-        return known.sort_by { |row| of(column, row) } + unknown unless RIGHT.include?(column.kind)
+        return known.sort_by { |row| of(column, row) } + unknown unless FIGURES.include?(column.kind)
 
         known.sort_by.with_index { |row, i| [-row[column.key], i] } + unknown
       end
@@ -51,6 +53,19 @@ module Probescope
       def largest_builtin(row, key)
         largest = row[key].first
         largest ? "#{share(largest, :share)} #{text(largest, :function)}" : "-"
+      end
+
+      # "7 ENOENT, 2 EACCES". key: how many failed, also those whose error is not known.
+      def errors(row, key)
+        named = row[:errors].map { |name, count| "#{Figure.count(count)} #{name}" }
+        rest = row[key] - row[:errors].values.sum
+        joined([*named, ("#{Figure.count(rest)} unknown" if rest.positive?)], ", ")
+      end
+
+      # The place of the thread that ended most of the blocked time.
+      def largest_holder(row, key)
+        largest = row[key].first
+        largest ? joined([largest[:function], largest[:file] && place(largest, nil)], " at ") : "-"
       end
 
       def raised_exception(row, key) = joined(row.values_at(key, :raised_at), " at ")

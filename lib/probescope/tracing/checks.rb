@@ -225,7 +225,7 @@ module Probescope
       # The same loss may be in bpftrace's count and in the command's, so they are not added up.
       def lost(missing = 0)
         lost = @result.lost
-        {**lost, events: [lost[:events], missing].max}.each do |what, number|
+        {**lost, events: [lost[:events], missing].max}.slice(*Lost::WARNINGS.keys).each do |what, number|
           say(format(Lost::WARNINGS.fetch(what), number: number, keys: @keys * 4)) if number.positive?
         end
       end

@@ -179,6 +179,26 @@ module Probescope
           map_keys_by_request: 16_384,
           samples: false
         ),
+        "syscalls" => Definition.new(
+          fields: %i[pid file line function call calls total_ns mean_ns longest_ns failed errors bytes path],
+          columns: [
+            ["TOTAL", :time, :total_ns, false],
+            ["CALLS", :count, :calls, false],
+            ["MEAN", :time, :mean_ns, false],
+            ["LONGEST", :time, :longest_ns, false],
+            ["FAILED", :errors, :failed, true],
+            ["BYTES", :bytes, :bytes, true],
+            ["CALL", :text, :call, false],
+            ["FUNCTION", :text, :function, false],
+            ["DEFINED AT", :place, nil, false],
+            ["PATH", :text, :path, true]
+          ].map { |column| Column.new(*column).freeze },
+          nothing: "no thread of a traced function made a system call",
+          not_covered: "calls that were under way when the interval ended",
+          map_keys: 32_768,
+          map_keys_by_request: 32_768,
+          samples: false
+        ),
         "gvl" => Definition.new(
           fields: %i[pid thread_id name waits total_ns mean_ns max_ns wall_share],
           columns: [
@@ -191,6 +211,26 @@ module Probescope
             ["NAME", :text, :name, false]
           ].map { |column| Column.new(*column).freeze },
           nothing: "no thread waited for the VM lock",
+          not_covered: "waits that were under way when the interval ended",
+          map_keys: 16_384,
+          map_keys_by_request: 16_384,
+          samples: false
+        ),
+        "waits" => Definition.new(
+          fields: %i[pid file line what function waits blocked_ns vm_lock_ns mean_ns longest_ns holders blocked_share],
+          columns: [
+            ["SHARE", :share, :blocked_share, false],
+            ["BLOCKED", :time, :blocked_ns, false],
+            ["VM LOCK", :time_above_zero, :vm_lock_ns, true],
+            ["WAITS", :count, :waits, false],
+            ["MEAN", :time, :mean_ns, false],
+            ["LONGEST", :time, :longest_ns, false],
+            ["WAITS FOR", :text, :what, false],
+            ["AT", :place, nil, false],
+            ["FUNCTION", :text, :function, false],
+            ["ENDED BY", :largest_holder, :holders, true]
+          ].map { |column| Column.new(*column).freeze },
+          nothing: "no thread waited",
           not_covered: "waits that were under way when the interval ended",
           map_keys: 16_384,
           map_keys_by_request: 16_384,

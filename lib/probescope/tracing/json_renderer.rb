@@ -15,6 +15,7 @@ module Probescope
 
       def text
         Text.answer(@answer.command, {pids: @result.counted, **interval, **sample_rate,
+                                      **@answer.report.more,
                                       processes: @result.processes.map { |one| covered(one) }, rows: rows,
                                       rows_left_out: @answer.shown.below,
                                       not_covered: @answer.report.not_covered,

@@ -8,6 +8,13 @@ module Probescope
     # the next step.
     class Kernel
       OLDEST = [4, 20].freeze
+      # Where the kernel lists its tracepoints. Only root may enter the folders.
+      EVENTS = %w[/sys/kernel/tracing/events /sys/kernel/debug/tracing/events].freeze
+
+      # events: the folders that may list the tracepoints.
+      def initialize(events = EVENTS)
+        @events = events
+      end
 
       def release = File.read("/proc/sys/kernel/osrelease").strip
 
@@ -38,6 +45,24 @@ module Probescope
         raise Error.new("tracefs is not mounted", "sudo mount -t tracefs tracefs /sys/kernel/tracing")
       end
 
+      # names: "category:name". Raises Error for the first one that the kernel does not have. If
+      # this user may not enter the folders, bpftrace itself reports what is missing.
+      def tracepoints(names)
+        folder = @events.find { |path| File.directory?(path) }
+        return if names.empty? || (folder.nil? && @events.any? { |path| hidden?(path) })
+
+        if folder.nil?
+          raise Error.new("this kernel lists no tracepoints (#{@events.first} is missing)",
+                          "mount -t tracefs tracefs /sys/kernel/tracing, or run one with CONFIG_FTRACE=y")
+        end
+
+        missing = names.find { |name| !File.directory?(File.join(folder, *name.split(":"))) }
+        return unless missing
+
+        raise Error.new("this kernel has no tracepoint #{missing}, without which these events are not known",
+                        "run a kernel with CONFIG_FTRACE=y and CONFIG_FTRACE_SYSCALLS=y")
+      end
+
       def btf
         File.exist?("/sys/kernel/btf/vmlinux") ? "BTF" : "no BTF: not needed by these programs"
       end
@@ -50,6 +75,8 @@ module Probescope
       end
 
       private
+
+      def hidden?(path) = File.dirname(path).then { |one| File.directory?(one) && !File.executable?(one) }
 
       def not_linux
         Error.new("USDT probes need Linux, and this is #{RUBY_PLATFORM}", "run it where the process runs")

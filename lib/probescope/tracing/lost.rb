@@ -10,7 +10,10 @@ module Probescope
         rows: "rows_dropped",
         map_full: "map_full",
         samples: "samples_missed",
-        details: "details_suppressed"
+        details: "details_suppressed",
+        unread: "unread",
+        untold: "untold",
+        missed: "missed"
       }.freeze
       # {field => warning}, with the number and the keys that would be enough
       WARNINGS = {
@@ -18,7 +21,9 @@ module Probescope
         rows: "%<number>d events had no row of their own: the process's memory for names is full (see (overflow))",
         map_full: "%<number>d rows were dropped: bpftrace's maps are full; give them room: PROBESCOPE_MAP_KEYS=%<keys>d",
         samples: "%<number>d samples could not be taken",
-        details: "%<number>d exception details were over the limit of 10 a second"
+        details: "%<number>d exception details were over the limit of 10 a second",
+        unread: "%<number>d events have no function: memory of the process could not be read",
+        missed: "%<number>d system calls are in no row: the kernel told only their ends"
       }.freeze
     end
   end

@@ -3,6 +3,7 @@
 require_relative "bpftrace"
 require_relative "clock"
 require_relative "error"
+require_relative "kernel"
 require_relative "member"
 require_relative "order"
 require_relative "probed_process"
@@ -46,7 +47,9 @@ module Probescope
         @seconds = order.seconds
         @programs = order.programs.map { |name| Program.all.fetch(name) }
         @probes = @programs.flat_map { |program| Program.probes(program) }.uniq
-        @session = Session.new(order, @probes)
+        tracepoints = @programs.flat_map { |program| Program.tracepoints(program) }.uniq
+        Kernel.new.tracepoints(tracepoints)
+        @session = Session.new(order, @probes, threads: tracepoints.any?)
         @session.choose
         @strangers = [] # children that map a library file without a link
         @restarts = 0

@@ -45,6 +45,9 @@ module Probescope
       # {"max_ns" => :max}.
       def merges(path) = File.read(path).scan(/@(\w+)\[[^=]*\] = (max|min)\(/).to_h.transform_values(&:to_sym)
 
+      # The kernel's tracepoints in a program: ["category:name", ...].
+      def tracepoints(path) = File.read(path).scan(/^tracepoint:(\w+:\w+)/).flatten.uniq
+
       # The names of the probes in a program. stats__done, which every program has, comes last.
       def probes(path)
         found = File.read(path).scan(/^usdt:\$1:probescope:(\w+)/).flatten.uniq

@@ -59,6 +59,10 @@ module Probescope
       PAGES = Kind.new("1 to #{MOST_PAGES}",
                        ->(value) { value.is_a?(Integer) && value.between?(1, MOST_PAGES) })
 
+      # bpftrace 0.17 takes up to 200. Each string of a program takes so much of the 512 bytes of BPF's
+      # stack.
+      STRINGS = Kind.new("64 to 200", ->(value) { value.is_a?(Integer) && value.between?(64, 200) })
+
       # {kind of request => its fields}. A field that may be null may be left out.
       FIELDS = {
         "list" => {},
@@ -77,7 +81,8 @@ module Probescope
           "max_overhead" => SHARE.optional,
           "some" => BOOLEAN.optional,
           "keys" => KEYS,
-          "pages" => PAGES
+          "pages" => PAGES,
+          "strings" => STRINGS.optional
         }
       }.freeze
 

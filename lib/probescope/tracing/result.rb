@@ -80,6 +80,14 @@ module Probescope
         end
       end
 
+      # Rows with the same names are merged, whatever their keys: for programs whose keys have
+      # addresses, which mean something else in each process.
+      def rows_by_names
+        @maps.fetch("row", {}).group_by(&:last).map do |names, same|
+          Row.new(names, same.map(&:first), @maps, @merges)
+        end
+      end
+
       # The rows of each process separately: for rows that belong to one process, such as a thread
       # or a single call.
       def rows_apart = @maps.fetch("row", {}).map { |key, names| Row.new(names, [key], @maps, @merges) }
@@ -94,6 +102,9 @@ module Probescope
       end
 
       def self.request(number) = Result.number(number) & ID
+
+      # A map as bpftrace printed it: {key => value}.
+      def map(name) = @maps.fetch(name, {})
 
       # The values of a map, whatever its keys.
       def values(map) = @maps.fetch(map, {}).values

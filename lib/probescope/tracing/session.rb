@@ -37,12 +37,14 @@ module Probescope
       attr_reader :members, :bpftraces, :covered
 
       # order: Order. probes: names of the traced probes. numbered: whether the program prints
-      # bpftrace's numbers of processes also where it traces only one. The block takes each Error
-      # because of which a process is not traced, and the member if it was one.
-      def initialize(order, probes, numbered: false, &refused)
+      # bpftrace's numbers of processes also where it traces only one. threads: whether the program
+      # tells threads apart by bpftrace's numbers. The block takes each Error because of which a
+      # process is not traced, and the member if it was one.
+      def initialize(order, probes, numbered: false, threads: false, &refused)
         @order = order
         @probes = probes
         @numbered = numbered
+        @threads = threads
         @selection = Selection.new(order, &refused)
         @refused = refused || ->(error, _) { notes << error.in_one_line }
         @users = Library::TRUSTED_USERS unless @selection.single? || order.trust
@@ -244,7 +246,7 @@ module Probescope
       def member(process)
         one = Member.new(process, @probes, some: @order.some)
         alone = alone_with?(process)
-        check_namespace(one.pid) unless alone && !@numbered
+        check_namespace(one.pid) unless alone && !@numbered && !@threads
         process.library(@wanted, @users).last.close unless alone
         one
       end
@@ -253,7 +255,7 @@ module Probescope
         return if Bpftrace.initial_pids?
         return if %W[self #{pid}].map { |one| File.readlink("/proc/#{one}/ns/pid") }.uniq.one?
 
-        itself = "trace it by itself (-p #{pid}), or " unless @numbered
+        itself = "trace it by itself (-p #{pid}), or " unless @numbered || @threads
         raise Refused.new(:other,
                           "process #{pid} is in a PID namespace below this one, " \
                           "where bpftrace has no number for it",

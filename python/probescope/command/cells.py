@@ -16,6 +16,8 @@ from probescope.command.result import clock as of_day
 Row = Dict[str, Any]
 # Kinds of figures. Their columns are aligned to the right.
 RIGHT = frozenset({"share", "time", "time_above_zero", "count", "decimal", "bytes", "number"})
+# Kinds by whose figure rows are sorted.
+FIGURES = RIGHT | {"errors"}
 TRACE_ID = re.compile(r"[0-9a-fA-F]{2}-([0-9a-fA-F]{32})-")
 
 
@@ -30,13 +32,13 @@ def ordered(rows: List[Row], column: Column) -> List[Row]:
     """
     known = [row for row in rows if of(column, row) != "-"]
     unknown = [row for row in rows if of(column, row) == "-"]
-    if column.kind in RIGHT:
+    if column.kind in FIGURES:
         return [*sorted(known, key=lambda row: -float(row[column.key or ""])), *unknown]
     return [*sorted(known, key=lambda row: of(column, row)), *unknown]
 
 
 def text(row: Row, key: str) -> str:
-    return str(row[key]) if row[key] not in (None, "") else "-"
+    return str(row[key]) if row.get(key) not in (None, "") else "-"
 
 
 def place(row: Row, _key: str) -> str:
@@ -57,6 +59,21 @@ def request(row: Row, _key: str) -> str:
 def largest_builtin(row: Row, key: str) -> str:
     largest = next(iter(row[key]), None)
     return f"{figure.share(largest['share'])} {text(largest, 'function')}" if largest else "-"
+
+
+def errors(row: Row, key: str) -> str:
+    """ "7 ENOENT, 2 EACCES". key: how many failed, also those whose error is not known."""
+    named = [f"{figure.count(number)} {name}" for name, number in row["errors"].items()]
+    rest = row[key] - sum(row["errors"].values())
+    return _joined(", ", *named, f"{figure.count(rest)} unknown" if rest > 0 else None)
+
+
+def largest_holder(row: Row, key: str) -> str:
+    """The place of the thread that ended most of the blocked time."""
+    largest = next(iter(row[key]), None)
+    if not largest:
+        return "-"
+    return _joined(" at ", largest["function"], place(largest, "") if largest["file"] else None)
 
 
 def raised_exception(row: Row, key: str) -> str:
@@ -122,6 +139,8 @@ KINDS: Dict[str, Callable[[Row, str], str]] = {
     "clock": clock,
     "request": request,
     "largest_builtin": largest_builtin,
+    "errors": errors,
+    "largest_holder": largest_holder,
     "raised_exception": raised_exception,
     "counted_function": counted_function,
     "status": status,

@@ -45,6 +45,11 @@ MEANINGS: Tuple[Tuple[Pattern[str], str, str], ...] = (
         "`probescope ps` lists the processes that can be traced",
     ),
     (
+        re.compile(r"(?i)tracepoints? not found"),
+        "this kernel does not have a tracepoint of the program",
+        "run a kernel with CONFIG_FTRACE=y and CONFIG_FTRACE_SYSCALLS=y",
+    ),
+    (
         re.compile(r"No probes to attach|no valid attach points|usdt target file"),
         "bpftrace finds no probes: the process's library was replaced on disk, or is stripped of its notes",
         "restart the process",

@@ -11,6 +11,9 @@ MAPS = {
     "map_full": "map_full",
     "samples": "samples_missed",
     "details": "details_suppressed",
+    "unread": "unread",
+    "untold": "untold",
+    "missed": "missed",
 }
 # {field: warning}, with the number and the keys that would be enough
 WARNINGS = {
@@ -19,4 +22,6 @@ WARNINGS = {
     "map_full": "{number} rows were dropped: bpftrace's maps are full; give them room: PROBESCOPE_MAP_KEYS={keys}",
     "samples": "{number} samples could not be taken",
     "details": "{number} exception details were over the limit of 10 a second",
+    "unread": "{number} events have no function: memory of the process could not be read",
+    "missed": "{number} system calls are in no row: the kernel told only their ends",
 }

@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
-from typing import List, NamedTuple, Optional, Tuple
+from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 from probescope.command.complaint import complaint
 from probescope.command.errors import CommandError
@@ -71,6 +71,50 @@ def tracefs() -> str:
         if ("tracefs", point) in mounts:
             return f"tracefs on {point}"
     raise CommandError("tracefs is not mounted", "sudo mount -t tracefs tracefs /sys/kernel/tracing")
+
+
+# Where the kernel lists its tracepoints. Only root may enter the folders.
+EVENTS = ("/sys/kernel/tracing/events", "/sys/kernel/debug/tracing/events")
+
+
+def check_tracepoints(names: List[str], events: Sequence[str] = EVENTS) -> None:
+    """Raises CommandError for the first tracepoint that the kernel does not have. If this user may
+    not enter the folders, bpftrace itself reports what is missing. names: "category:name".
+    """
+    folder = next((path for path in events if os.path.isdir(path)), None)
+    if not names or (folder is None and any(map(_hidden, events))):
+        return
+    if folder is None:
+        raise CommandError(
+            f"this kernel lists no tracepoints ({events[0]} is missing)",
+            "mount -t tracefs tracefs /sys/kernel/tracing, or run one with CONFIG_FTRACE=y",
+        )
+    missing = next(
+        (name for name in names if not os.path.isdir(os.path.join(folder, *name.split(":")))), None
+    )
+    if missing:
+        raise CommandError(
+            f"this kernel has no tracepoint {missing}, without which these events are not known",
+            "run a kernel with CONFIG_FTRACE=y and CONFIG_FTRACE_SYSCALLS=y",
+        )
+
+
+def _hidden(path: str) -> bool:
+    parent = os.path.dirname(path)
+    return os.path.isdir(parent) and not os.access(parent, os.X_OK)
+
+
+def check_namespace(pid: int) -> None:
+    """Raises CommandError when bpftrace has no numbers for the process's threads."""
+    try:
+        own, other = (os.readlink(f"/proc/{one}/ns/pid") for one in ("self", pid))
+    except OSError:  # it has ended
+        return
+    if own not in (INITIAL_PIDS, other):
+        raise CommandError(
+            f"process {pid} is in a PID namespace below this one, where bpftrace has no number for it",
+            "run the command on the host",
+        )
 
 
 def bpftrace() -> Bpftrace:

@@ -81,6 +81,8 @@ def share(text: str) -> float:
         ) from None
 
 
+# The longest time in ns that bpftrace can parse. No call takes that long.
+LONGEST = 1 << 62
 TIME = re.compile(r"(\d+(?:\.\d+)?)(ns|us|ms|s)", re.ASCII)
 
 
@@ -90,6 +92,13 @@ def time(text: str) -> int:
     if not match:
         raise Usage(f"{text!r} is no time", f"{NAME} trace slow -p 4711 --threshold 25ms")
     return round(float(match[1]) * dict(UNITS)[match[2]])
+
+
+def slower(text: str) -> int:
+    """Returns ns for a text such as "1ms"."""
+    if not TIME.fullmatch(text):
+        raise Usage(f"{text!r} is no time", f"{NAME} trace syscalls -p 4711 --slower 1ms")
+    return min(time(text), LONGEST)
 
 
 def number(text: str) -> int:
@@ -180,6 +189,19 @@ def define_trace(add: Add) -> None:
     )
     trace.add_argument(
         "--threshold", type=time, metavar="TIME", help="for slow: the shortest call to show, 10ms by default"
+    )
+    trace.add_argument(
+        "--files",
+        action="store_true",
+        help="for syscalls: rows for each path, of calls that take one: open, stat, mkdir, unlink, ...",
+    )
+    trace.add_argument("--failed", action="store_true", help="for syscalls: only calls that returned errors")
+    trace.add_argument(
+        "--slower",
+        type=slower,
+        default=0,
+        metavar="TIME",
+        help="for syscalls: count only calls that take at least this long: 100us, 1ms",
     )
     trace.add_argument(
         "--max-overhead",

@@ -36,6 +36,11 @@ def question(path: Path) -> str:
     return found[1] if found else ""
 
 
+def tracepoints(path: Path) -> List[str]:
+    """Returns the kernel's tracepoints that a program attaches to, as "category:name"."""
+    return sorted(set(re.findall(r"^tracepoint:(\w+:\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)))
+
+
 def probes(path: Path) -> List[str]:
     """Returns the names of the probes that a program attaches to."""
     return sorted(

@@ -4,10 +4,11 @@
 
 from __future__ import annotations
 
+import os
 import re
-from typing import Any, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
-from probescope.command import histogram, slow_calls
+from probescope.command import histogram, slow_calls, syscalls
 from probescope.command.definitions import ALL, OUTCOMES, Definition
 from probescope.command.result import ID, Result, decimals, iso, ratio, rounded
 from probescope.command.result import Row as Kept
@@ -15,6 +16,8 @@ from probescope.command.text import count, duration
 
 Row = Dict[str, Any]
 BY_REQUEST = "_by_request"
+# The programs of syscalls --files, one for each machine.
+FILES = "syscalls_files_"
 
 
 class Report:
@@ -25,11 +28,15 @@ class Report:
     """
 
     SHARE = ""
+    # What a trace listens to beside the process's own probes, and who else pays for it.
+    REACH: List[str] = []
 
-    def __init__(self, result: Result, whole: bool = True) -> None:
-        """whole: whether rows include what only JSON shows."""
+    def __init__(self, result: Result, whole: bool = True, failed: bool = False, slower: int = 0) -> None:
+        """whole: whether rows include what only JSON shows. failed, slower: for Syscalls."""
         self.result = result
         self.whole = whole
+        self.failed = failed
+        self.slower = slower
         self.definition = definition_of(result.program)
         self.by_request = result.program.endswith(BY_REQUEST)
 
@@ -48,6 +55,10 @@ class Report:
     def below(self, rows: List[Row]) -> str:
         """Returns the text below the table."""
         return ""
+
+    def more(self) -> Row:
+        """Returns the command's own fields in JSON, beside those of every table."""
+        return {"reach": self.REACH} if self.REACH else {}
 
     def not_covered(self) -> List[str]:
         """Returns one line for each kind of event that the figures cannot include."""
@@ -342,6 +353,55 @@ class Gvl(Report):
         }
 
 
+class Waits(Report):
+    SHARE = "blocked_share"
+
+    def rows(self) -> List[Row]:
+        lines: Dict[Any, List[Kept]] = {}
+        for row in self.result.rows():
+            lines.setdefault(tuple(row.names[:4]), []).append(row)
+        found = [self._line(names, rows) for names, rows in lines.items()]
+        blocked = total(found, "blocked_ns")
+        return [
+            {**row, "blocked_share": ratio(row["blocked_ns"], blocked)}
+            for row in ordered(found, "blocked_ns", "waits")
+        ]
+
+    def _line(self, names: Any, rows: List[Kept]) -> Row:
+        what, file, line, function = map(known, names)
+        waits, blocked, vm_lock = (
+            sum(row.count(name) for row in rows) for name in ("waits", "blocked_ns", "vm_lock_ns")
+        )
+        return {
+            "what": what,
+            "file": file,
+            "line": line,
+            "function": function,
+            "waits": waits,
+            "blocked_ns": blocked,
+            "vm_lock_ns": vm_lock,
+            "mean_ns": rounded(ratio(blocked + vm_lock, waits)),
+            "longest_ns": max((row.count("longest_ns") for row in rows), default=None),
+            "holders": self._holders(rows),
+        }
+
+    def _holders(self, rows: List[Kept]) -> List[Row]:
+        places = {int(number) & ID: place for _, number, *place in self.result.values("holder")}
+        found: Dict[Any, Row] = {}
+        for row in rows:
+            where = places.get(int(row.names[5]) & ID)
+            if not where:
+                continue
+            function, file, line = map(known, where)
+            one = found.setdefault(
+                (function, file, line),
+                {"function": function, "file": file, "line": line, "waits": 0, "blocked_ns": 0},
+            )
+            one["waits"] += row.count("waits")
+            one["blocked_ns"] += row.count("blocked_ns")
+        return ordered(list(found.values()), "blocked_ns", "waits")
+
+
 class Slow(Report):
     """Calls, the longest first, each followed by the calls that it made."""
 
@@ -382,6 +442,176 @@ class Slow(Report):
         return slow_calls.Call(own, parent, told)
 
 
+class Syscalls(Report):
+    SHARE = "share"
+    REACH = [
+        "listens to every system call of the machine: about 1 us for each call of the traced "
+        "processes, and 0.2 us for each call of all others"
+    ]
+
+    def rows(self) -> List[Row]:
+        every = self._counted()
+        whole = total(every, "total_ns")
+        shown = [row for row in every if row["failed"]] if self.failed else every
+        shown.sort(
+            key=lambda row: (
+                -row["total_ns"],
+                -row["calls"],
+                [str(row.get(name) or "") for name in ("file", "line", "call", "path")],
+            )
+        )
+        return [{**row, "share": ratio(row["total_ns"], whole)} for row in shown]
+
+    def _counted(self) -> List[Row]:
+        """Returns the rows without their shares."""
+        parts = self.result.parts("errno")
+        return [self._call(row, parts) for row in self.result.rows_by_names()]
+
+    def _call(self, row: Kept, parts: Dict[str, Dict[int, int]]) -> Row:
+        call = call_name(int(row.names[3]) - 1)
+        calls, took = row.count("calls"), row.count("total_ns")
+        return {
+            **place(row, "function"),
+            "call": call,
+            "calls": calls,
+            "total_ns": took,
+            "mean_ns": rounded(ratio(took, calls)),
+            "longest_ns": row.largest("longest_ns"),
+            "failed": row.count("failed"),
+            "errors": _errors([parts.get(key, {}) for key in row.keys]),
+            "bytes": row.count("moved") if call in syscalls.BYTES else None,
+        }
+
+    def nothing(self) -> str:
+        if self.failed:
+            return "no system call failed"
+        return f"no system call took {duration(self.slower)}" if self.slower else super().nothing()
+
+    def not_covered(self) -> List[str]:
+        found = super().not_covered()
+        if self.slower:
+            found.append(f"not covered: calls shorter than {duration(self.slower)}")
+        untold = self.result.lost()["untold"]
+        if untold:
+            found.append(f"not covered: {count(untold)} calls of threads that made no traced call")
+        return [
+            *found,
+            "not in the share for looking: the kernel's part, about 1 us for each system call",
+        ]
+
+    def warnings(self, room: int) -> List[str]:
+        missing = self.result.sum("failed") - self.result.sum("errno")
+        if missing <= 0:
+            return []
+        return [
+            f"{missing} errors had no room in bpftrace's maps, and are in FAILED without their names: "
+            f"PROBESCOPE_MAP_KEYS={room * 4}"
+        ]
+
+
+class SyscallsFiles(Syscalls):
+    """With --files: the calls with a path. A key of the program's maps has an error and a path, too."""
+
+    # The key of the function, and the numbers of call and error.
+    KEY = re.compile(r"(\d+,\s*\d+),\s*(\d+),\s*(\d+),")
+    # A path of this length may be cut. The end of a cut character takes up to three bytes.
+    CUT = 127
+
+    def more(self) -> Row:
+        return {
+            **super().more(),
+            "cut_paths": self._number_of(self._is_cut),
+            "unread_paths": self._number_of(lambda path: not path),
+        }
+
+    def not_covered(self) -> List[str]:
+        told = self.more()
+        found = super().not_covered()
+        if told["cut_paths"]:
+            found.append(
+                f"{count(told['cut_paths'])} calls have a path that may be cut after {self.CUT} bytes"
+            )
+        if told["unread_paths"]:
+            empty = f"{count(told['unread_paths'])} calls have an empty path (fstat)"
+            found.append(f"{empty}, or one that could not be read")
+        return found
+
+    def warnings(self, room: int) -> List[str]:
+        return []
+
+    def _counted(self) -> List[Row]:
+        same: Dict[Any, List[Row]] = {}
+        for key, path in self.result.map("file").items():
+            entry = self._entry(key, path)
+            names = tuple(entry[name] for name in ("function", "file", "line", "call", "path"))
+            same.setdefault(names, []).append(entry)
+        return [self._merged(entries) for entries in same.values()]
+
+    def _entry(self, key: str, path: str) -> Row:
+        match = self.KEY.match(key)
+        assert match
+        figures = {name: self._figure(name, key) for name in ("calls", "total_ns", "longest_ns")}
+        call = call_name(int(match[2]) - 1)
+        return {
+            **self._function(match[1]),
+            "call": call,
+            "path": known(path),
+            "error": int(match[3]),
+            **figures,
+        }
+
+    def _figure(self, name: str, key: str) -> int:
+        return int(self.result.map(name).get(key, 0))
+
+    def _function(self, key: str) -> Row:
+        """Without @named, the names may be incomplete."""
+        maps = [self.result.map(name) for name in ("function", "place", "line")]
+        named = key in self.result.map("named")
+        name, file, line = [one.get(key) if named else None for one in maps]
+        return {"function": known(name), "file": known(file), "line": known(int(line or 0))}
+
+    def _merged(self, entries: List[Row]) -> Row:
+        first = {name: entries[0][name] for name in ("function", "file", "line", "call", "path")}
+        calls, took = total(entries, "calls"), total(entries, "total_ns")
+        failed = [entry for entry in entries if entry["error"]]
+        return {
+            **first,
+            "calls": calls,
+            "total_ns": took,
+            "mean_ns": rounded(ratio(took, calls)),
+            "longest_ns": max(entry["longest_ns"] for entry in entries),
+            "failed": total(failed, "calls"),
+            "errors": _errors([{entry["error"]: entry["calls"]} for entry in failed]),
+            "bytes": None,
+        }
+
+    def _number_of(self, asked: Callable[[str], bool]) -> int:
+        """Returns how many calls have a path for which the function returns true."""
+        return sum(self._figure("calls", key) for key, path in self.result.map("file").items() if asked(path))
+
+    def _is_cut(self, path: str) -> bool:
+        """The output replaces what is no UTF-8 by a character of three bytes."""
+        length = len(path.encode(errors="replace")) - 2 * path.count("\ufffd")
+        return length >= self.CUT - (2 if path.endswith("\ufffd") else 0)
+
+
+def _errors(parts: List[Dict[int, int]]) -> Dict[str, int]:
+    """Returns {name: count}, the most frequent error first. parts: [{number: count}, ...]"""
+    every: Dict[int, int] = {}
+    for part in parts:
+        for number, times in part.items():
+            every[number] = every.get(number, 0) + times
+    found = sorted((-times, number) for number, times in every.items())
+    return {syscalls.ERRORS.get(number, f"error {number}"): -times for times, number in found}
+
+
+def call_name(number: int) -> str:
+    """number: of the call, -1 for rt_sigreturn, whose number the kernel has replaced."""
+    if number == -1:
+        return "rt_sigreturn"
+    return syscalls.NUMBERS.get(os.uname().machine, {}).get(number, f"syscall {number}")
+
+
 REPORTS = {
     "alloc": Alloc,
     "backtraces": Backtraces,
@@ -392,6 +622,9 @@ REPORTS = {
     "hot": Hot,
     "lines": Lines,
     "requests": Requests,
+    "syscalls": Syscalls,
+    **{f"{FILES}{machine}": SyscallsFiles for machine in syscalls.NUMBERS},
+    "waits": Waits,
     **{f"slow{least}ms": Slow for least in (1, 10, 100)},
 }
 
@@ -399,6 +632,8 @@ REPORTS = {
 def command_of(program: str) -> str:
     """Returns the gem's command for a program."""
     name = program[: -len(BY_REQUEST)] if program.endswith(BY_REQUEST) else program
+    if name.startswith(FILES):
+        return "syscalls"
     return {"light": "stat"}.get(name, "slow" if name.startswith("slow") else name)
 
 

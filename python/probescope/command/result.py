@@ -19,21 +19,28 @@ ID = (1 << 64) - 1
 
 
 class Row:
-    """names: the row's values in the program's map @row."""
+    """names: the row's values in the program's map @row. keys: of all entries with these names."""
 
-    def __init__(self, maps: Dict[str, Dict[str, Any]], key: str) -> None:
+    def __init__(self, maps: Dict[str, Dict[str, Any]], *keys: str) -> None:
         self._maps = maps
-        self._key = key
-        self.names: List[Any] = maps["row"][key]
+        self.keys = keys
+        self.names: List[Any] = maps["row"][keys[0]]
 
     def values(self, name: str) -> Any:
         """Returns None when the map has no value for the row."""
-        return self._maps.get(name, {}).get(self._key)
+        return self._maps.get(name, {}).get(self.keys[0])
 
     def number(self, name: str) -> Optional[int]:
+        found = self._numbers(name)
+        return sum(found) if found else None
+
+    def largest(self, name: str) -> Optional[int]:
+        return max(self._numbers(name), default=None)
+
+    def _numbers(self, name: str) -> List[int]:
         # bpftrace 0.24 and later print an integer as a string when a double cannot hold it.
-        found = self.values(name)
-        return None if found is None else int(found)
+        found = (self._maps.get(name, {}).get(key) for key in self.keys)
+        return [int(one) for one in found if one is not None]
 
     def count(self, name: str) -> int:
         return self.number(name) or 0
@@ -48,7 +55,7 @@ class Row:
         found = {}
         for key, count in self._maps.get(name, {}).items():
             row, _, number = key.rpartition(",")
-            if row == self._key:
+            if row == self.keys[0]:
                 found[int(number)] = int(count)
         return found
 
@@ -112,6 +119,29 @@ class Result:
 
     def rows(self) -> Iterator[Row]:
         return (Row(self._maps, key) for key in self._maps.get("row", {}))
+
+    def rows_by_names(self) -> Iterator[Row]:
+        """Merges entries with the same names, whatever their keys: for programs whose keys have
+        addresses.
+        """
+        keys: Dict[Tuple[Any, ...], List[str]] = {}
+        for key, names in self._maps.get("row", {}).items():
+            keys.setdefault(tuple(names), []).append(key)
+        return (Row(self._maps, *same) for same in keys.values())
+
+    def parts(self, name: str) -> Dict[str, Dict[int, int]]:
+        """Reads a map whose keys are those of rows with one more number. Returns {key of a row:
+        {number: count}}.
+        """
+        found: Dict[str, Dict[int, int]] = {}
+        for key, count in self._maps.get(name, {}).items():
+            row, _, number = key.rpartition(",")
+            found.setdefault(row, {})[int(number)] = int(count)
+        return found
+
+    def map(self, name: str) -> Dict[str, Any]:
+        """Returns a map as bpftrace printed it."""
+        return self._maps.get(name, {})
 
     def values(self, name: str) -> List[Any]:
         """Returns the values of a map without its keys."""

@@ -67,7 +67,7 @@ def listed(columns: Tuple[Column, ...], rows: List[Row]) -> List[str]:
 
 def lost(result: Result, keys: int) -> List[str]:
     """Returns a warning for each kind of loss. keys: rows that bpftrace had room for."""
-    found = {what: number for what, number in result.lost().items() if number}
+    found = {what: number for what, number in result.lost().items() if number and what in WARNINGS}
     return [WARNINGS[what].format(number=number, keys=keys * 4) for what, number in found.items()]
 
 

@@ -18,8 +18,16 @@ from probescope.command.complaint import complaint
 from probescope.command.definitions import MAP_KEYS, SCHEMA, Column
 from probescope.command.errors import CommandError, Refused, Usage
 from probescope.command.probed_process import ProbedProcess, find
-from probescope.command.programs import probes, program, question
-from probescope.command.reports import BY_REQUEST, Report, command_of, definition_of, report_of
+from probescope.command.programs import all_programs, probes, program, question, tracepoints
+from probescope.command.reports import (
+    BY_REQUEST,
+    FILES,
+    Report,
+    SyscallsFiles,
+    command_of,
+    definition_of,
+    report_of,
+)
 from probescope.command.result import Result, clock, iso, ratio
 from probescope.command.terminal import Terminal
 from probescope.command.text import clean, share, to_json
@@ -94,6 +102,9 @@ def run(options: Any) -> int:
     process = find_or_trust(options.pid, bool(prefix))
     names = probes(path)
     machine.check_numbers(bpftrace, names)
+    if events := tracepoints(path):
+        machine.check_tracepoints(events)
+        machine.check_namespace(options.pid)
     semaphores = check_process(process, names) if process else []
     output = Output(options, path.stem, names)
     words = command(
@@ -107,6 +118,8 @@ def run(options: Any) -> int:
             f"{question(path)} Process {options.pid}{'' if options.seconds else ', until Ctrl-C'}",
             file=sys.stderr,
         )
+        for text in report.REACH if report else []:
+            print(f"probescope: {text}", file=sys.stderr)
         _print(output.head())
         measurement.read(options.seconds, options.max_overhead)
     except KeyboardInterrupt:
@@ -127,6 +140,10 @@ def check_options(options: Any, program: str, report: Any) -> None:
             )
     if options.sort:
         sort_column(program, options.sort)
+    if command_of(program) != "syscalls":
+        for name in ("failed", "slower"):
+            if getattr(options, name):
+                raise Usage(f"--{name} is for syscalls", f"probescope trace syscalls -p {options.pid}")
     if options.json and not (report or columns.of(program).event):
         raise Usage(f"{program} has no JSON", f"probescope trace exceptions -p {options.pid} --json")
 
@@ -162,6 +179,15 @@ def program_name(options: Any) -> str:
         name = f"slow{least[-1]}ms{name[len('slow') :]}"
     elif options.threshold:
         raise Usage("--threshold is for slow", f"probescope trace slow -p {options.pid} --threshold 25ms")
+    if options.files:
+        if name != "syscalls":
+            raise Usage("--files is for syscalls", f"probescope trace syscalls -p {options.pid} --files")
+        if f"{FILES}{os.uname().machine}" not in all_programs():
+            raise CommandError(
+                f"--files has no program for {os.uname().machine}",
+                "probescope trace syscalls without --files",
+            )
+        name = f"{FILES}{os.uname().machine}"
     if options.by_request and not name.endswith(BY_REQUEST):
         name += BY_REQUEST
     return name
@@ -181,9 +207,11 @@ def sort_column(name: str, heading: str) -> Column:
 
 def arguments(options: Any, name: str, report: Any) -> List[str]:
     """The program's arguments from $2 on. For slow: the threshold, and "keep". For reports: the
-    time after which the program ends by itself.
+    time after which the program ends by itself. For syscalls: also the shortest call to count.
     """
     closing = str(max(1, round((options.seconds - EARLY) * 1e9))) if options.seconds and report else ""
+    if command_of(name) == "syscalls":
+        return [closing or "0", str(options.slower)]
     if name.startswith("slow"):
         return [str(options.threshold or 0), "keep", *filter(None, [closing])]
     return [closing] if closing else []
@@ -204,6 +232,9 @@ def keys(name: str, report: Any) -> int:
 def command(bpftrace: str, pid: int, path: str, more: List[str], room: int) -> List[str]:
     # Two names of one setting. Newer versions of bpftrace know both.
     settings = {**ENVIRONMENT, "BPFTRACE_MAP_KEYS_MAX": str(room), "BPFTRACE_MAX_MAP_KEYS": str(room)}
+    if FILES in path:  # the paths have room for so many bytes and a NUL
+        room_for_paths = str(SyscallsFiles.CUT + 1)
+        settings.update({"BPFTRACE_STRLEN": room_for_paths, "BPFTRACE_MAX_STRLEN": room_for_paths})
     try:
         settings["SETPRIV"] = machine.setpriv()
         settings["BOUNDS"] = machine.bounds()
@@ -358,7 +389,9 @@ class Output:
         if not self._report:
             return []
         self._say_taken_out()
-        report = self._report(self.result, whole=self._json)
+        report = self._report(
+            self.result, whole=self._json, failed=self._options.failed, slower=self._options.slower
+        )
         for text in report.warnings(room):
             self.say(text)
         self._say_what_ticks_missed()
@@ -410,6 +443,7 @@ class Output:
             "pids": [result.pid],
             **interval,
             **({"sample_rate": result.sample_rate} if report.definition.samples else {}),
+            **report.more(),
             "processes": [self._covered(interval)],
             "rows": [{name: row[name] for name in row if name in report.definition.fields} for row in rows],
             "rows_left_out": left_out,

@@ -37,6 +37,15 @@ eval <<~RUBY, TOPLEVEL_BINDING, "<gate>", 1
       sleep 0.002 until File.exist?(File.join(ENV.fetch("GATE_DIRECTORY"), name.to_s))
     end
 
+    # Tells the spec in which function each thread is, {number => name or nil}, and waits until the
+    # spec has looked.
+    def stage(name, functions)
+      functions = { Thread.current.native_thread_id => functions } unless functions.is_a?(Hash)
+      $stdout.write("stage \#{name} " + JSON.generate(functions) + "\n")
+      $stdout.flush
+      open(name)
+    end
+
     # Reports the program's own figures to the spec, and waits to be ended. The sleeps are short: a
     # sleeping VM runs no jobs.
     def done(report = {})

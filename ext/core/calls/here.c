@@ -1,0 +1,202 @@
+#include "calls/here.h"
+
+#include <pthread.h>
+
+#include "base/atomic.h"
+#include "base/fork.h"
+#include "base/memory.h"
+#include "base/thread_id.h"
+#include "usdt/info.h"
+#include "usdt/probe.h"
+#include "usdt/probe_groups.h"
+
+enum { PER_CHUNK = 128, CHUNKS = PS_HERE_RECORDS / PER_CHUNK };
+
+_Static_assert(sizeof(ps_here) == 64, "one cache line");
+_Static_assert(offsetof(ps_here, layout) == 8 && offsetof(ps_here, epoch) == 16 &&
+                   offsetof(ps_here, lock) == 24 && offsetof(ps_here, vm) == 32 &&
+                   offsetof(ps_here, flags) == 40 && offsetof(ps_here, names) == 48,
+               "probescope.yml tells these places");
+_Static_assert(sizeof(ps_frame) < 256 && offsetof(ps_row, site) < 256, "a place has 8 bits in the layout");
+
+bool ps_here_on;
+uint64_t ps_here_untold;
+
+static struct {
+    ps_here *chunk[CHUNKS];
+    uint32_t made;  /* records that threads have or had */
+    uint32_t given; /* those of them that no thread has now */
+    uint32_t next;  /* where the search for one of these begins */
+    bool has_key;   /* `key` gives the record back when its thread ends */
+    pthread_key_t key;
+} pool;
+
+static uint32_t current_round = 1;
+static uint64_t flags; /* of every record */
+static struct {
+    uint64_t address, bytes;
+} vm_lock;
+
+/* NULL: the thread has none. */
+static __thread ps_here *mine;
+static __thread uint32_t told; /* current_round when the thread last told where its record is */
+
+/* ---- The pool ---- */
+
+static ps_here *record(uint32_t number)
+{
+    return &pool.chunk[number / PER_CHUNK][number % PER_CHUNK];
+}
+
+/* Called by the C library when a thread ends that has a record. No lock is held. */
+static void give_back(void *of_thread)
+{
+    ps_here *here = of_thread;
+    mine = NULL;
+    told = 0;
+    PS_WRITE(here->stack, NULL);
+    PS_WRITE_RELEASE(here->used, 0);
+    PS_FETCH_ADD(pool.given, 1);
+}
+
+/* A record that a thread gave back. */
+static ps_here *take_given(void)
+{
+    for (uint32_t tries = 0; PS_READ(pool.given) && tries < pool.made; tries++) {
+        ps_here *here = record(pool.next++ % pool.made);
+        uint32_t nobody = 0;
+        if (PS_READ(here->used) || !PS_REPLACE(here->used, nobody, 1)) continue;
+        PS_FETCH_ADD(pool.given, -1);
+        return here;
+    }
+    return NULL;
+}
+
+/* The first of 128 records, on a cache line. They are never freed. */
+static ps_here *new_chunk(void)
+{
+    char *memory = ps_memory_take((PER_CHUNK + 1) * sizeof(ps_here));
+    return memory ? (ps_here *)(memory + -(uintptr_t)memory % sizeof(ps_here)) : NULL;
+}
+
+static ps_here *take_new(void)
+{
+    uint32_t chunk = pool.made / PER_CHUNK;
+    if (chunk == CHUNKS || !(pool.chunk[chunk] || (pool.chunk[chunk] = new_chunk()))) return NULL;
+    ps_here *here = record(pool.made++);
+    here->layout = PS_HERE_LAYOUT;
+    here->epoch = &ps_stack_epoch;
+    here->flags = flags;
+    here->names = PS_HERE_NAMES;
+    here->used = 1;
+    return here;
+}
+
+static ps_here *take(void)
+{
+    ps_here *here = take_given();
+    if (!here) here = take_new();
+    if (here && pthread_setspecific(pool.key, here) != 0) {
+        give_back(here);
+        here = NULL;
+    }
+    if (here) return here;
+    PS_ADD(ps_here_untold, 1);
+    ps_info_degrade(PS_BIT(FUNCTION__HERE), "some threads have no record: PROBESCOPE_MEMORY is used up, or "
+                                            "there are more than 32,768 threads");
+    return NULL;
+}
+
+/* The child's only thread keeps its record. */
+static void after_fork_in_child(void)
+{
+    for (uint32_t i = 0; i < pool.made; i++) {
+        ps_here *here = record(i);
+        if (here == mine) continue;
+        here->stack = NULL;
+        here->used = 0;
+    }
+    pool.given = pool.made - (mine != NULL);
+    ps_here_tell_again();
+}
+PS_FORK_STEP(PS_FORK_HERE, .in_child = after_fork_in_child)
+
+/* ---- What a thread tells ---- */
+
+static PS_APART void tell(const ps_here *here)
+{
+    struct ps_more_function__here more = {
+        .record = (uintptr_t)here,
+        .layout = here->layout,
+        .epoch = (uintptr_t)here->epoch,
+        .thread_id = ps_thread_id(),
+        .gil = vm_lock.address,
+        .gil_bytes = vm_lock.bytes,
+    };
+    ps_fire_function__here(&more);
+}
+
+void ps_here_set(ps_stack *stack)
+{
+    uint32_t round = PS_READ(current_round);
+    ps_here *here = mine;
+    if (!here) {
+        if (!stack || told == round) return;
+        told = round;
+        here = mine = take();
+        if (!here) return;
+        told = 0;
+    }
+    if (flags & PS_HERE_SHARED) stack = NULL;
+    if (stack) {
+        /* A fiber may have run on another thread, whose record still names it. */
+        bool elsewhere = stack->here && stack->here != &here->stack && PS_READ(*stack->here) == stack;
+        if (elsewhere) PS_WRITE(*stack->here, NULL);
+        stack->here = &here->stack;
+    }
+    PS_SIGNAL_FENCE();
+    PS_WRITE(here->stack, stack);
+    if (told == round || !PS_ENABLED(FUNCTION__HERE)) return;
+    told = round;
+    tell(here);
+}
+
+void ps_here_clear(void)
+{
+    for (uint32_t i = 0; i < pool.made; i++) PS_WRITE(record(i)->stack, NULL);
+    PS_FETCH_ADD(ps_stack_looks, 1);
+}
+
+void ps_here_listen(bool on)
+{
+    if (on == ps_here_on) return;
+    if (on && !pool.has_key) {
+        pool.has_key = pthread_key_create(&pool.key, give_back) == 0;
+        if (!pool.has_key) {
+            ps_info_state(PS_PROBE_FUNCTION__HERE, PS_STATE_REFUSED,
+                          "the process has no pthread key left, by which the end of a thread is known");
+            return;
+        }
+    }
+    /* Nothing sets what records name while no tracer listens, so they name nothing meanwhile. */
+    PS_WRITE(ps_here_on, on);
+    ps_here_clear();
+    ps_here_tell_again();
+}
+
+void ps_here_tell_again(void)
+{
+    PS_FETCH_ADD(current_round, 1);
+    PS_FETCH_ADD(ps_stack_looks, 1);
+}
+
+void ps_here_share_threads(void)
+{
+    flags |= PS_HERE_SHARED;
+}
+
+void ps_here_lock_is(const void *address, size_t bytes)
+{
+    vm_lock.address = (uintptr_t)address;
+    vm_lock.bytes = bytes;
+}

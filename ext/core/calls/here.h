@@ -1,0 +1,84 @@
+/*
+ * Which shadow stack each native thread runs on, where a tracer's program finds it. The program
+ * learns the address of a thread's record from function__here. At any later event of that thread,
+ * such as a system call, it follows the record to the innermost open call:
+ *
+ *   record -> stack -> frames[depth - 1] -> row -> site -> name, file, line
+ *
+ * if `epoch` of the stack is the current one. It reads on the thread itself, between any two
+ * instructions, so what is reachable is whole at each moment. The offsets of these fields are in
+ * the record.
+ *
+ * A record is neither freed nor moved while the process lives, because a program may read it late.
+ * At the end of a thread it is given back, and another thread takes it. It names no freed stack,
+ * whoever frees the stack and whether or not the VM tells of a thread's end: each stack knows the
+ * record that names it (ps_stack.here), and ps_stack_free() clears that.
+ */
+#ifndef PS_HERE_H
+#define PS_HERE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "calls/shadow_stack.h"
+
+/* Fields are only appended: the ABI of function__here has their places. One cache line. */
+typedef struct ps_here {
+    ps_stack *stack; /* NULL: none, or none that is known */
+    uint64_t layout; /* PS_HERE_LAYOUT */
+    const uint32_t *epoch;
+    uint64_t lock;  /* 0: not known */
+    uint64_t vm;    /* 0: not known */
+    uint64_t flags; /* PS_HERE_SHARED */
+    uint64_t names; /* PS_HERE_NAMES */
+    uint32_t used;  /* 1: a thread has it */
+} __attribute__((aligned(64))) ps_here;
+
+/* Several threads of the VM run on this native thread, and `stack` is always NULL. */
+enum { PS_HERE_SHARED = 1 };
+
+#define PS_OFFSET(type, field, place) ((uint64_t)offsetof(type, field) << (8 * (place)))
+#define PS_HERE_LAYOUT                                                                                       \
+    (PS_OFFSET(ps_stack, frames, 0) | PS_OFFSET(ps_stack, depth, 1) | PS_OFFSET(ps_stack, epoch, 2) |        \
+     (uint64_t)sizeof(ps_frame) << 24 | PS_OFFSET(ps_frame, row, 4) | PS_OFFSET(ps_frame, frame, 5) |        \
+     PS_OFFSET(ps_row, site, 6))
+#define PS_HERE_NAMES                                                                                        \
+    (PS_OFFSET(ps_site, name, 0) | PS_OFFSET(ps_site, file, 1) | PS_OFFSET(ps_site, line, 2) |               \
+     PS_OFFSET(ps_site, path, 3))
+
+enum {
+    PS_HERE_RECORDS = 32768,
+    PS_HERE_ROUND_NS = 250000000,
+};
+
+/*
+ * True while a tracer listens to function__here, as last applied. Code that finds the stack of the
+ * calling thread, or changes it, then calls ps_here_set().
+ */
+extern bool ps_here_on;
+/* How often a thread got no record: there was no memory, or all are taken. */
+extern uint64_t ps_here_untold;
+
+/*
+ * The calling thread runs on this stack from now on; NULL: on none that is known. Fires
+ * function__here if the thread has not done so in this round. Called with the VM lock. With NULL also
+ * without.
+ */
+void ps_here_set(ps_stack *stack);
+
+/*
+ * Called with the VM lock. listen: when function__here gets its first listener or loses the last
+ * one. clear: what runs on each thread is not known until it looks up its stack.
+ */
+void ps_here_listen(bool on);
+void ps_here_clear(void);
+/* Begins a round: each thread tells once more where its record is. Any thread. */
+void ps_here_tell_again(void);
+
+/* The VM's threads share native threads. Called before any thread has a record. */
+void ps_here_share_threads(void);
+/* Where the VM lock's data is, in which its futexes are. */
+void ps_here_lock_is(const void *address, size_t bytes);
+
+#endif

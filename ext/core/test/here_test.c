@@ -1,0 +1,537 @@
+/* The records by which a tracer's program finds the open call of a thread. */
+#include "calls/here.h"
+
+#include <malloc.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/atomic.h"
+#include "base/fork.h"
+#include "base/memory.h"
+#include "usdt/info.h"
+#include "check.h"
+#include "recorder.h"
+
+enum { FUNCTIONS = 4 };
+
+static const ps_site sites[FUNCTIONS] = {
+    {"first", "a.rb", "/app/a.rb", 1},
+    {"second", "a.rb", "/app/a.rb", 2},
+    {"third", "a.rb", "/app/a.rb", 3},
+    {"fourth", "a.rb", "/app/a.rb", 4},
+};
+
+static ps_row *function(int number)
+{
+    return ps_table_row_at(&ps_function_table, &sites[number]);
+}
+
+/* ---- As a tracer's program reads ---- */
+
+typedef struct reader {
+    bool (*read)(uint64_t address, void *to, size_t size);
+} reader;
+
+static bool read_here(uint64_t address, void *to, size_t size)
+{
+    memcpy(to, (const void *)(uintptr_t)address, size);
+    return true;
+}
+
+static uint64_t word(reader reads, uint64_t address)
+{
+    uint64_t value = 0;
+    return address && reads.read(address, &value, sizeof(value)) ? value : 0;
+}
+
+static uint64_t half(reader reads, uint64_t address)
+{
+    uint32_t value = 0;
+    return address && reads.read(address, &value, sizeof(value)) ? value : 0;
+}
+
+static uint64_t offset(uint64_t layout, int place)
+{
+    return layout >> (8 * place) & 255;
+}
+
+/* The site of the innermost open call, or 0. */
+static uint64_t find_site(reader reads, uint64_t record)
+{
+    uint64_t stack = word(reads, record), layout = word(reads, record + 8);
+    uint64_t epoch = half(reads, word(reads, record + 16));
+    if (!stack || half(reads, stack + offset(layout, 2)) != epoch) return 0;
+    uint64_t depth = half(reads, stack + offset(layout, 1));
+    if (!depth) return 0;
+    uint64_t frames = word(reads, stack + offset(layout, 0));
+    uint64_t row = word(reads, frames + (depth - 1) * offset(layout, 3) + offset(layout, 4));
+    return word(reads, row + offset(layout, 6));
+}
+
+static const reader here = {read_here};
+
+/* ---- What threads tell ---- */
+
+static struct ps_more_function__here last_told(void)
+{
+    return recorder_last(PS_PROBE_FUNCTION__HERE, NULL).more.here;
+}
+
+static size_t times_told(void)
+{
+    return recorder_count(PS_PROBE_FUNCTION__HERE, NULL);
+}
+
+static const ps_stack *named_by(uint64_t record)
+{
+    return ((const ps_here *)(uintptr_t)record)->stack;
+}
+
+static void begin(void)
+{
+    recorder_forget();
+    RAISE(FUNCTION__HERE);
+    ps_here_listen(true);
+}
+
+static void end(void)
+{
+    ps_here_set(NULL);
+    LOWER(FUNCTION__HERE);
+    ps_here_listen(false);
+    ps_stack_epoch++;
+    ps_table_clear(&ps_function_table);
+}
+
+/* Another thread runs on a stack, until it is told to end. */
+struct runner {
+    pthread_t thread;
+    ps_stack *stack;
+    uint64_t record;
+    int state; /* 1: it runs; 2: it is to end */
+};
+
+static void *run_on(void *of)
+{
+    struct runner *runner = of;
+    ps_here_set(runner->stack);
+    runner->record = last_told().record;
+    PS_WRITE_RELEASE(runner->state, 1);
+    while (PS_READ_ACQUIRE(runner->state) == 1) check_sleep_ms(1);
+    return NULL;
+}
+
+static void start(struct runner *runner, ps_stack *stack)
+{
+    *runner = (struct runner){.stack = stack};
+    pthread_create(&runner->thread, NULL, run_on, runner);
+    AWAIT(PS_READ_ACQUIRE(runner->state) == 1);
+}
+
+static void finish(struct runner *runner)
+{
+    PS_WRITE_RELEASE(runner->state, 2);
+    pthread_join(runner->thread, NULL);
+}
+
+/* ---- The tests ---- */
+
+/* First: no thread has a record yet. */
+static void counts_threads_for_whose_records_there_is_no_memory(void)
+{
+    begin();
+    ps_stack *stack = ps_stack_new();
+    ps_memory_set_limit(ps_memory_used() + 100);
+    ps_here_set(stack);
+    ps_here_set(stack); /* it is tried once a round */
+    CHECK_EQUAL(times_told(), 0);
+    CHECK_EQUAL(ps_here_untold, 1);
+    CHECK_EQUAL(ps_info_state_of(PS_PROBE_FUNCTION__HERE), PS_STATE_DEGRADED);
+    ps_memory_set_limit(0);
+    ps_here_tell_again();
+    ps_here_set(stack);
+    CHECK_EQUAL(times_told(), 1);
+    CHECK_EQUAL(ps_here_untold, 1);
+    ps_stack_free(stack);
+    end();
+}
+
+static void leads_to_the_innermost_open_call(void)
+{
+    begin();
+    ps_stack *stack = ps_stack_new();
+    ps_call call;
+    ps_here_set(stack);
+    struct ps_more_function__here told = last_told();
+    CHECK_EQUAL(told.thread_id, syscall(SYS_gettid));
+    CHECK_EQUAL(told.layout, word(here, told.record + 8));
+    CHECK_EQUAL(told.epoch, (uintptr_t)&ps_stack_epoch);
+    CHECK_EQUAL(find_site(here, told.record), 0);
+    for (int i = 0; i < FUNCTIONS; i++) {
+        CHECK(ps_stack_enter(stack, function(i), NULL) != NULL);
+        CHECK_EQUAL(find_site(here, told.record), (uintptr_t)&sites[i]);
+    }
+    for (int i = FUNCTIONS; i-- > 0;) {
+        CHECK_EQUAL(find_site(here, told.record), (uintptr_t)&sites[i]);
+        CHECK(ps_stack_leave(stack, function(i), 1, PS_OUTCOME_RETURNED, &call));
+    }
+    CHECK_EQUAL(find_site(here, told.record), 0);
+    ps_stack_enter(stack, function(0), NULL);
+    ps_stack_epoch++;
+    CHECK_EQUAL(find_site(here, told.record), 0);
+    ps_stack_free(stack);
+    end();
+}
+
+static void tells_where_things_are(void)
+{
+    CHECK_EQUAL(offset(PS_HERE_LAYOUT, 0), offsetof(ps_stack, frames));
+    CHECK_EQUAL(offset(PS_HERE_LAYOUT, 1), offsetof(ps_stack, depth));
+    CHECK_EQUAL(offset(PS_HERE_LAYOUT, 2), offsetof(ps_stack, epoch));
+    CHECK_EQUAL(offset(PS_HERE_LAYOUT, 3), sizeof(ps_frame));
+    CHECK_EQUAL(offset(PS_HERE_LAYOUT, 4), offsetof(ps_frame, row));
+    CHECK_EQUAL(offset(PS_HERE_LAYOUT, 5), offsetof(ps_frame, frame));
+    CHECK_EQUAL(offset(PS_HERE_LAYOUT, 6), offsetof(ps_row, site));
+    CHECK_EQUAL(offset(PS_HERE_LAYOUT, 7), 0);
+    CHECK_EQUAL(offset(PS_HERE_NAMES, 0), offsetof(ps_site, name));
+    CHECK_EQUAL(offset(PS_HERE_NAMES, 1), offsetof(ps_site, file));
+    CHECK_EQUAL(offset(PS_HERE_NAMES, 2), offsetof(ps_site, line));
+    CHECK_EQUAL(offset(PS_HERE_NAMES, 3), offsetof(ps_site, path));
+}
+
+static void tells_once_a_round(void)
+{
+    begin();
+    ps_stack *stack = ps_stack_new();
+    for (int i = 0; i < 3; i++) ps_here_set(stack);
+    CHECK_EQUAL(times_told(), 1);
+    uint64_t looks = ps_stack_looks;
+    ps_here_tell_again();
+    CHECK(ps_stack_looks != looks);
+    for (int i = 0; i < 3; i++) ps_here_set(stack);
+    CHECK_EQUAL(times_told(), 2);
+    CHECK_EQUAL(recorder_at(0).more.here.record, recorder_at(1).more.here.record);
+    ps_stack_free(stack);
+    end();
+}
+
+/* What is not followed while nobody listens must not be named. */
+static void names_nothing_while_nobody_listens(void)
+{
+    begin();
+    ps_stack *stack = ps_stack_new();
+    ps_here_set(stack);
+    uint64_t record = last_told().record;
+    CHECK(named_by(record) == stack);
+    ps_here_listen(false);
+    CHECK(!named_by(record));
+    ps_here_listen(true);
+    CHECK(!named_by(record));
+    ps_here_set(stack);
+    CHECK(named_by(record) == stack);
+    CHECK_EQUAL(times_told(), 2);
+    ps_stack_free(stack);
+    end();
+}
+
+static void names_no_freed_stack_whoever_frees_it(void)
+{
+    begin();
+    struct runner runner;
+    ps_stack *stack = ps_stack_new(), *own = ps_stack_new();
+    ps_here_set(own);
+    uint64_t mine = last_told().record;
+    start(&runner, stack);
+    CHECK(runner.record != mine);
+    CHECK(named_by(runner.record) == stack);
+    ps_stack_free(stack);
+    CHECK(!named_by(runner.record));
+    CHECK(named_by(mine) == own);
+    finish(&runner);
+    ps_stack_free(own);
+    CHECK(!named_by(mine));
+    end();
+}
+
+/* A fiber that is resumed on another thread. */
+static void names_a_stack_on_the_last_thread_that_ran_it(void)
+{
+    begin();
+    struct runner runner;
+    ps_stack *stack = ps_stack_new(), *other = ps_stack_new();
+    start(&runner, stack);
+    ps_here_set(stack);
+    uint64_t mine = last_told().record;
+    CHECK(named_by(mine) == stack);
+    CHECK(!named_by(runner.record));
+    ps_here_set(other);
+    CHECK(named_by(mine) == other);
+    ps_stack_free(stack);
+    CHECK(named_by(mine) == other);
+    finish(&runner);
+    ps_stack_free(other);
+    end();
+}
+
+/* Returns the address of its record. */
+static void *tell_and_end(void *stack)
+{
+    ps_here_set(stack);
+    return (void *)(uintptr_t)last_told().record;
+}
+
+static void gives_records_back_and_keeps_their_addresses(void)
+{
+    enum { THREADS = 1000 };
+    begin();
+    ps_stack *own = ps_stack_new(), *stack = ps_stack_new();
+    ps_here_set(own);
+    uint64_t mine = last_told().record;
+    size_t used = ps_memory_used(), still_named = 0, wrong = 0;
+    for (int i = 0; i < THREADS; i++) {
+        pthread_t thread;
+        void *record;
+        pthread_create(&thread, NULL, tell_and_end, stack);
+        pthread_join(thread, &record);
+        wrong += !record || (uintptr_t)record == mine;
+        still_named += record && named_by((uintptr_t)record);
+        recorder_forget();
+    }
+    CHECK_EQUAL(wrong, 0);
+    CHECK_EQUAL(still_named, 0);
+    /* A chunk at most: what a thread gave back is taken again. */
+    CHECK(ps_memory_used() - used < 10000);
+    CHECK(named_by(mine) == own);
+    ps_stack_free(stack);
+    ps_stack_free(own);
+    end();
+}
+
+static void has_a_record_for_each_of_many_threads(void)
+{
+    enum { THREADS = 300 }; /* more than a chunk has */
+    begin();
+    static struct runner runners[THREADS];
+    for (int i = 0; i < THREADS; i++) start(&runners[i], ps_stack_new());
+    for (int i = 0; i < THREADS; i++) {
+        CHECK(named_by(runners[i].record) == runners[i].stack);
+        CHECK_EQUAL(runners[i].record % 64, 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        finish(&runners[i]);
+        CHECK(!named_by(runners[i].record));
+        ps_stack_free(runners[i].stack);
+    }
+    end();
+}
+
+static void leaves_the_child_its_own_record_only(void)
+{
+    begin();
+    struct runner runner;
+    ps_stack *own = ps_stack_new(), *stack = ps_stack_new();
+    start(&runner, stack);
+    ps_here_set(own);
+    uint64_t mine = last_told().record;
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        int before = check_failures;
+        size_t told = times_told();
+        CHECK(named_by(mine) == own);
+        CHECK(!named_by(runner.record));
+        ps_here_set(own);
+        CHECK_EQUAL(times_told(), told + 1);
+        CHECK_EQUAL(last_told().record, mine);
+        CHECK_EQUAL(last_told().thread_id, syscall(SYS_gettid));
+        /* The stack of a thread that is not in the child. */
+        ps_stack_free(stack);
+        CHECK(named_by(mine) == own);
+        ps_stack_free(own);
+        CHECK(!named_by(mine));
+        _exit(check_failures != before);
+    }
+    int status = -1;
+    CHECK_EQUAL(waitpid(child, &status, 0), child);
+    CHECK_EQUAL(status, 0);
+    CHECK(named_by(runner.record) == stack);
+    finish(&runner);
+    ps_stack_free(own);
+    ps_stack_free(stack);
+    end();
+}
+
+/* ---- Between any two instructions ---- */
+
+/* What the program may find, shared with the child that is stepped. 0: no open call. */
+static struct {
+    uint64_t before, after;
+    uint64_t record;
+} * may;
+static pid_t stepped;
+
+static bool read_there(uint64_t address, void *to, size_t size)
+{
+    struct iovec local = {to, size}, remote = {(void *)(uintptr_t)address, size};
+    return process_vm_readv(stepped, &local, 1, &remote, 1, 0) == (ssize_t)size;
+}
+
+static uint64_t site_of(int number)
+{
+    return number < 0 ? 0 : (uintptr_t)&sites[number];
+}
+
+/* The next step changes the innermost call from `before` to `after`; -1: none. */
+static void expect(int before, int after)
+{
+    PS_WRITE(may->before, site_of(before));
+    PS_WRITE(may->after, site_of(after));
+    PS_SIGNAL_FENCE();
+}
+
+/* On a stack with `open` calls. */
+static void enter_and_leave(ps_stack *stack, int open, int depth)
+{
+    ps_call call;
+    int top = (open - 1) % FUNCTIONS;
+    for (int i = open; i < depth; i++) {
+        expect(top, i % FUNCTIONS);
+        top = i % FUNCTIONS;
+        ps_stack_enter(stack, function(top), NULL);
+        expect(top, top);
+    }
+    for (int i = depth; i-- > open;) {
+        int below = (i - 1) % FUNCTIONS;
+        expect(top, below);
+        ps_stack_leave(stack, function(top), 1, PS_OUTCOME_RETURNED, &call);
+        top = below;
+        expect(top, top);
+    }
+}
+
+/* As CPython calls, with the exit of a call below another greenlet's. */
+static void enter_and_leave_frames(ps_stack *stack)
+{
+    ps_call call;
+    for (int i = 0; i < FUNCTIONS; i++) {
+        expect(i - 1, i);
+        ps_stack_enter_frame(stack, function(i), PS_ADDRESS(100 + i), PS_ADDRESS(1000 + i));
+    }
+    expect(3, 3);
+    ps_stack_leave_frame(stack, PS_ADDRESS(101), 1, PS_OUTCOME_RETURNED, &call);
+    expect(3, 2);
+    ps_stack_leave_frame(stack, PS_ADDRESS(103), 1, PS_OUTCOME_RETURNED, &call);
+    expect(2, 2);
+    ps_stack_leave_frame(stack, PS_ADDRESS(100), 1, PS_OUTCOME_RETURNED, &call);
+    expect(2, -1);
+    ps_stack_leave_frame(stack, PS_ADDRESS(102), 1, PS_OUTCOME_RETURNED, &call);
+    expect(-1, -1);
+}
+
+/* Runs in the child. Each step costs two switches of processes, so most calls are entered before. */
+static void run_stepped(void)
+{
+    enum { OPEN = 31, FULL = 32 };
+    ps_stack *stack = ps_stack_new(), *other = ps_stack_new();
+    for (int i = 0; i < FUNCTIONS; i++) function(i);
+    ps_here_set(stack);
+    may->record = last_told().record;
+    for (int i = 0; i < OPEN; i++) ps_stack_enter(stack, function(i % FUNCTIONS), NULL);
+    expect((OPEN - 1) % FUNCTIONS, (OPEN - 1) % FUNCTIONS);
+    mallopt(M_PERTURB, 0x5a); /* what is freed is overwritten */
+    ptrace(PTRACE_TRACEME, 0, NULL, NULL);
+    raise(SIGSTOP);
+    enter_and_leave(stack, OPEN, FULL + 1); /* it grows */
+    expect((OPEN - 1) % FUNCTIONS, -1);
+    ps_stack_epoch++;
+    expect(-1, -1);
+    enter_and_leave_frames(stack);
+    expect(-1, 1);
+    ps_stack_enter(stack, function(1), NULL);
+    expect(1, -1);
+    ps_stack_epoch++; /* the calls are forgotten, and the next one begins anew */
+    expect(-1, 2);
+    ps_stack_enter(stack, function(2), NULL);
+    expect(2, -1);
+    ps_here_set(other);
+    expect(-1, 3);
+    ps_stack_enter(other, function(3), NULL);
+    expect(3, 2);
+    ps_here_set(stack);
+    expect(2, -1);
+    ps_stack_free(stack);
+    expect(-1, -1);
+    ps_stack_free(other);
+    _exit(0);
+}
+
+static void names_a_right_call_between_any_two_instructions(void)
+{
+    const reader there = {read_there};
+    begin();
+    may = mmap(NULL, sizeof(*may), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    fflush(stdout);
+    stepped = fork();
+    if (stepped == 0) run_stepped();
+    int status = 0;
+    uint64_t steps = 0, calls = 0, wrong = 0;
+    CHECK_EQUAL(waitpid(stepped, &status, 0), stepped);
+    while (WIFSTOPPED(status)) {
+        uint64_t site = find_site(there, may->record);
+        uint64_t before = PS_READ(may->before), after = PS_READ(may->after);
+        steps++;
+        calls += site != 0;
+        if (site != before && site != after && wrong++ < 5)
+            fprintf(stderr, "step %" PRIu64 ": %#" PRIx64 ", not %#" PRIx64 " or %#" PRIx64 "\n", steps, site,
+                    before, after);
+        if (ptrace(PTRACE_SINGLESTEP, stepped, NULL, NULL) != 0 || waitpid(stepped, &status, 0) != stepped)
+            break;
+    }
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    CHECK_EQUAL(wrong, 0);
+    CHECK(steps > 500);
+    CHECK(calls > steps / 4);
+    munmap(may, sizeof(*may));
+    end();
+}
+
+/* ---- Threads that share native ones ---- */
+
+/* Last: it cannot be undone. */
+static void names_nothing_where_threads_share(void)
+{
+    struct runner runner;
+    ps_here_share_threads();
+    begin();
+    ps_stack *stack = ps_stack_new();
+    start(&runner, stack);
+    CHECK_EQUAL(word(here, runner.record), 0);
+    finish(&runner);
+    ps_stack_free(stack);
+    end();
+}
+
+int main(void)
+{
+    ps_info_start("test", "1", "0");
+    ps_fork_init();
+    RUN(counts_threads_for_whose_records_there_is_no_memory);
+    RUN(tells_where_things_are);
+    RUN(leads_to_the_innermost_open_call);
+    RUN(tells_once_a_round);
+    RUN(names_nothing_while_nobody_listens);
+    RUN(names_no_freed_stack_whoever_frees_it);
+    RUN(names_a_stack_on_the_last_thread_that_ran_it);
+    RUN(gives_records_back_and_keeps_their_addresses);
+    RUN(has_a_record_for_each_of_many_threads);
+    RUN_FORKING_BESIDE_THREADS(leaves_the_child_its_own_record_only);
+    RUN_FORKING(names_a_right_call_between_any_two_instructions);
+    RUN(names_nothing_where_threads_share);
+    return check_report("here");
+}

@@ -1,0 +1,258 @@
+# frozen_string_literal: true
+
+require "etc"
+require_relative "table"
+require_relative "../tracing/syscalls"
+
+module Probescope
+  module Commands
+    # System calls, by the function that made them.
+    class Syscalls < Table
+      PROGRAM = "syscalls.bt"
+      ALL = "functions of gems, packages and the standard library too"
+      WIDENED = true
+      USAGE = "syscalls -p PID [options]"
+      ABOUT = <<~TEXT
+        Which function makes which system calls, how many fail, and how long do they take? Counts every
+        system call of the processes that ends in the interval. It belongs to the innermost function of the
+        application (--all: of all functions) that was open. Sorted by TOTAL.
+
+        The trace listens to every system call of the machine: it costs each call of these processes about
+        1 us, and each call of all other processes about 0.2 us. In addition, each call of a function costs
+        about 0.1 us, as in `probescope calls`.
+
+          LONGEST   with its part before the interval
+          FAILED    calls that returned an error. ERESTART...: a signal interrupted the call; the kernel
+                    repeats it or returns EINTR
+          BYTES     read or written, of calls that return that number
+          FUNCTION  - where no traced function was open
+          PATH      with --files: up to 127 bytes. Of two paths the first one, and of a link its own
+      TEXT
+      EXAMPLES = <<~TEXT
+        probescope syscalls -p 4711                  for 10 seconds
+        probescope syscalls -p 4711 --failed         calls that return errors, such as ENOENT
+        probescope syscalls -p 4711 --slower 1ms     calls that take 1 ms and more
+        probescope syscalls -p 4711 --files --failed which paths do not exist
+        probescope syscalls -p 4711 --json | jq '.rows | map(.calls) | add'
+      TEXT
+      MIN = "the time of all rows"
+      REACH = "listens to every system call of the machine: about 1 us for each call of the traced " \
+              "processes, and 0.2 us for each call of all others"
+
+      class Report < Tracing::Report
+        # failed: whether only rows with errors are shown. slower: the shortest call in ns that the
+        # program counts.
+        def initialize(result, definition, failed: false, slower: 0)
+          super(result, definition)
+          @failed = failed
+          @slower = slower
+        end
+
+        def rows
+          all = counted
+          whole = sum(all, :total_ns)
+          shown = @failed ? all.select { |row| row[:failed].positive? } : all
+          sorted(shown).map { |row| row.merge(share: ratio(row[:total_ns], whole)) }
+        end
+
+        def share(row) = row[:share]
+
+        def nothing
+          return "no system call failed" if @failed
+          return "no system call took #{Tracing::Figure.time(@slower)}" if @slower.positive?
+
+          "#{super} #{Measuring::ALL_HINT}"
+        end
+
+        def more = {reach: [REACH]}
+
+        def not_covered
+          untold = result.lost[:untold]
+          [*super,
+           *("not covered: calls shorter than #{Tracing::Figure.time(@slower)}" if @slower.positive?),
+           *("not covered: #{Tracing::Figure.count(untold)} calls of threads that made no traced call" if
+             untold.positive?),
+           "not in the share for looking: the kernel's part, about 1 us for each system call"]
+        end
+
+        # How many calls returned an error for which bpftrace's maps had no room.
+        def errors_missing
+          result.rows_by_names.sum { |row| (row.number("failed") || 0) - errors(row).values.sum }
+        end
+
+        private
+
+        def sorted(rows)
+          rows.sort_by do |row|
+            [-row[:total_ns], -row[:calls], *row.values_at(:file, :line, :call, :path).map(&:to_s)]
+          end
+        end
+
+        # The rows without their shares.
+        def counted = result.rows_by_names.map { |row| calls(row) }
+
+        def calls(row)
+          function, file, line, number = row.names
+          call = Syscalls.name_of(Tracing::Result.number(number) - 1)
+          {function: known(function), file: known(file), line: known(line), call: call,
+           **figures(row), failed: row.number("failed") || 0, errors: errors(row),
+           bytes: (row.number("moved") || 0 if Tracing::Syscalls::BYTES.include?(call))}
+        end
+
+        def figures(row)
+          count, total = %w[calls total_ns].map { |map| row.number(map) || 0 }
+          {calls: count, total_ns: total, mean_ns: ratio(total, count)&.round,
+           longest_ns: row.number("longest_ns")}
+        end
+
+        def errors(row)
+          @errors ||= result.parts("errno")
+          named_errors(row.keys.map { |key| @errors.fetch(key, {}) })
+        end
+
+        # {name => count}, the most frequent error first. parts: [{number => count}, ...]
+        def named_errors(parts)
+          found = parts.reduce({}) { |all, part| all.merge(part) { |_, one, other| one + other } }
+          found.sort_by { |number, count| [-count, number] }.to_h.transform_keys do |number|
+            Tracing::Syscalls::ERRORS.fetch(number) { "error #{number}" }
+          end
+        end
+      end
+
+      # With --files: the calls with a path. A key of the program's maps has an error and a path, too.
+      class FilesReport < Report
+        # The key of the function, and the numbers of call and error.
+        KEY = /\A(\d+,\s*\d+),\s*(\d+),\s*(\d+),/
+        # A path of this length may be cut. The end of a cut character takes up to three bytes.
+        CUT = 127
+
+        def more = {**super, cut_paths: number_of { |path| cut?(path) }, unread_paths: number_of(&:empty?)}
+
+        def not_covered
+          cut, unread = more.values_at(:cut_paths, :unread_paths)
+          empty = "#{Tracing::Figure.count(unread)} calls have an empty path (fstat)"
+          [*super,
+           *("#{Tracing::Figure.count(cut)} calls have a path that may be cut after #{CUT} bytes" if
+             cut.positive?),
+           *("#{empty}, or one that could not be read" if unread.positive?)]
+        end
+
+        def errors_missing = 0
+
+        private
+
+        def counted
+          found = result.map("file").map { |key, path| entry(key, path) }
+          same = found.group_by { |one| one.values_at(:function, :file, :line, :call, :path) }
+          same.values.map { |entries| merged(entries) }
+        end
+
+        def entry(key, path)
+          function, number, error = key.match(KEY).captures
+          calls, total, longest = %w[calls total_ns longest_ns].map { |map| figure(map, key) }
+          told = {call: Syscalls.name_of(number.to_i - 1), path: known(path), error: error.to_i, calls: calls}
+          {**function(function), **told, total_ns: total, longest_ns: longest}
+        end
+
+        def figure(map, key) = Tracing::Result.number(result.map(map)[key]) || 0
+
+        # Without @named, the names may be incomplete.
+        def function(key)
+          maps = %w[function place line].map { |name| result.map(name) }
+          name, file, line = maps.map { |map| map[key] } if result.map("named").key?(key)
+          {function: known(name.to_s), file: known(file.to_s), line: known(line.to_i)}
+        end
+
+        def merged(entries)
+          calls, total = sum(entries, :calls), sum(entries, :total_ns)
+          failed = entries.select { |one| one[:error].positive? }
+          names = entries.first.slice(:function, :file, :line, :call, :path)
+          names.merge(calls: calls, total_ns: total, mean_ns: ratio(total, calls)&.round,
+                      longest_ns: entries.map { |one| one[:longest_ns] }.max, failed: sum(failed, :calls),
+                      errors: named_errors(failed.map { |one| {one[:error] => one[:calls]} }), bytes: nil)
+        end
+
+        # How many calls have a path for which the block returns true.
+        def number_of(&block)
+          result.map("file").sum { |key, path| block.call(path) ? figure("calls", key) : 0 }
+        end
+
+        # Output replaces what is no UTF-8 by a character of three bytes.
+        def cut?(path)
+          length = path.bytesize - (2 * path.count("\uFFFD"))
+          length >= CUT - (path.end_with?("\uFFFD") ? 2 : 0)
+        end
+      end
+
+      # number: of the call, -1 for rt_sigreturn, whose number the kernel has replaced.
+      def self.name_of(number)
+        return "rt_sigreturn" if number == -1
+
+        numbers = Tracing::Syscalls::NUMBERS.fetch(Etc.uname[:machine], {})
+        numbers.fetch(number) { "syscall #{number}" }
+      end
+
+      def initialize
+        super
+        @failed = false
+        @slower = 0
+      end
+
+      private
+
+      def options(parser)
+        super
+        parser.on("--failed", "only calls that returned errors at least once") { @failed = true }
+        parser.on("--slower TIME", "count only calls that take at least this long: 100us, 1ms") do |text|
+          @slower = [duration(text, "--slower 1ms"), Tracing::Program::LONGEST].min
+        end
+        parser.on("--files", "rows for each path, of calls that take one: open, stat, mkdir, unlink, ...") do
+          @files = true
+        end
+        parser.on("--by WHAT", "not supported yet: line") { |what| refuse_by(what) }
+      end
+
+      def refuse_by(what)
+        why = case what
+              when "line" then "Ruby tells no line to the kernel, and Python's lines are not read yet"
+              else "--by takes no #{what.inspect}"
+              end
+        raise CLI::Usage.new(why, "probescope syscalls -p PID: rows by function")
+      end
+
+      # Before the interval begins. A trace that is refused has one line of error.
+      def heard(answer)
+        super
+        warn("probescope: #{REACH}") if answer[:is] == "attached"
+      end
+
+      def program_arguments = [*super, @slower.to_s]
+
+      def program = @files ? "syscalls_files_#{machine}.bt" : PROGRAM
+
+      # The paths of the program have room for FilesReport::CUT bytes and a NUL.
+      def strings = (FilesReport::CUT + 1 if @files)
+
+      def machine
+        found = Etc.uname[:machine]
+        return found if Tracing::Syscalls::NUMBERS.key?(found)
+
+        raise Tracing::Error.new("--files is for #{Tracing::Syscalls::NUMBERS.keys.join(" and ")}, " \
+                                 "and this is #{found}", "probescope syscalls without --files")
+      end
+
+      def report_of(part)
+        (@files ? FilesReport : Report).new(part, definition, failed: @failed, slower: @slower)
+      end
+
+      def check(result)
+        super
+        missing = report_of(result).errors_missing
+        return unless missing.positive?
+
+        say("#{missing} errors had no room in bpftrace's maps, and are in FAILED without their names: " \
+            "PROBESCOPE_MAP_KEYS=#{keys * 4}")
+      end
+    end
+  end
+end

@@ -1,0 +1,221 @@
+# frozen_string_literal: true
+
+require "spec_helper"
+require "support/host_helpers"
+require "support/schemas"
+require "probescope/cli"
+
+# A process works once for each SIGUSR1, and prints which calls it has made. It was attached to in
+# the middle of calls of Main#serve and Thread's block.
+RSpec.describe "syscalls on a Ruby process", :bpf do
+  work = <<~'RUBY'
+    require "tmpdir"
+    $stdout.sync = true
+    FOLDER = ARGV.first
+    FILE = File.join(FOLDER, "known")
+    File.write(FILE, "x")
+    PATHS = ["/nowhere/a,b\"\n\e[31m, \xff", "/nowhere/#{"x" * 200}"].freeze
+
+    class Shop
+      def initialize(io) = @io = io
+      def stats = 100.times { File.stat(FILE) }
+      def writes = 50.times { @io.syswrite("four") }
+
+      def fails
+        7.times { File.stat("/nowhere") rescue nil }
+        3.times { Dir.mkdir(FOLDER) rescue nil }
+      end
+
+      def raises
+        File.stat(FILE)
+        raise "left by an exception"
+      end
+
+      def outer
+        writes
+        raises
+      rescue RuntimeError
+        @io.syswrite("y")
+      end
+
+      def each_one = 20.times { yield }
+      def in_block = each_one { @io.syswrite("block") }
+      def in_thread = 30.times { File.stat(FILE) }
+      def naps = 2.times { sleep 0.05 }
+
+      def in_fiber
+        loop do
+          2.times { File.stat(FILE) }
+          Fiber.yield
+        end
+      end
+
+      def fibers
+        fiber = Fiber.new { in_fiber }
+        10.times do
+          @io.syswrite("fiber")
+          fiber.resume
+        end
+      end
+
+      def forks
+        pid = fork do
+          in_thread
+          exit!
+        end
+        Process.wait(pid)
+        @io.syswrite("forked")
+      end
+
+      def paths = PATHS.each { |path| 2.times { File.stat(path) rescue nil } }
+
+      define_method("odd,\"name\"\n\e[31m") { 5.times { File.stat(FILE) } }
+
+      def work
+        stats
+        outer
+        in_block
+        fails
+        paths
+        4.times.map { Thread.new { in_thread } }.each(&:join)
+        fibers
+        naps
+        forks
+        public_send("odd,\"name\"\n\e[31m")
+      end
+    end
+
+    class Main
+      def serve
+        trap("USR1") { $go = true }
+        shop = Shop.new(File.open("/dev/null", "w"))
+        puts "ready"
+        loop do
+          sleep 0.01
+          next unless $go
+
+          $go = false
+          shop.work
+          puts "worked"
+        end
+      end
+    end
+
+    Main.new.serve
+  RUBY
+
+  before do
+    @folder = Dir.mktmpdir
+    File.write(File.join(@folder, "worker.rb"), work)
+  end
+  after { FileUtils.rm_rf(@folder) }
+
+  def shop = @shop ||= target(File.join(@folder, "worker.rb"), @folder).ready
+
+  # Runs these commands at the same time while the process works once. Returns their JSON.
+  def traced(*commands)
+    started = commands.map do |options|
+      probescope_start("syscalls", "-p", shop.pid, "-d", 600, "--json", *options)
+    end
+    started.each { |command| command.await_line(/listens to every system call/, stream: :err) }
+    await("bpftraces", within: 60) { tracers_of(shop.pid).size >= commands.size }
+    shop.await_on("function__here")
+    await_intervals(commands.size)
+    shop.signal(:USR1)
+    shop.await_line(/\Aworked$/)
+    started.map do |command|
+      expect(command.stop(:INT).exitstatus).to eq(0), command.err
+      JSON.parse(command.out).tap { |told| expect(told).to fit_the_schema_of("syscalls") }
+    end
+  end
+
+  # A bpftrace that waits for events has attached all its probes; the second flush after that is in
+  # its interval.
+  def await_intervals(count)
+    await("#{count} attached", within: 60) do
+      tracers_of(shop.pid).all? { |path| File.read(File.join(File.dirname(path), "wchan")).include?("epoll") }
+    end
+    flushes = shop.info.header[:flushes]
+    await("their intervals") { shop.info.header[:flushes] >= flushes + 3 }
+  end
+
+  # The sum of a figure over the rows of a function, by the name of the call.
+  def sum(told, function, call, figure = "calls")
+    told["rows"].select { |row| row["function"] == function && call.match?(row["call"]) }
+                .sum { |row| row[figure] }
+  end
+
+  # stat(2) is another call in each version of glibc.
+  stat = /\A(stat|newfstatat|statx)\z/
+
+  # [function, call, how often]
+  known = [["Shop#stats", stat, 100], ["Shop#writes", /\Awrite\z/, 50], ["Shop#outer", /\Awrite\z/, 1],
+           ["Shop#raises", stat, 1], ["Shop#in_block", /\Awrite\z/, 0], ["Shop#each_one", /\Awrite\z/, 20],
+           ["Shop#fails", stat, 7], ["Shop#fails", /\Amkdir(at)?\z/, 3], ["Shop#in_thread", stat, 120],
+           ["Shop#in_fiber", stat, 20], ["Shop#fibers", /\Awrite\z/, 10], ["Shop#fibers", stat, 0],
+           ["Shop#forks", /\A(clone3?|v?fork)\z/, 1], ["Shop#forks", stat, 0],
+           ["Shop#odd,\"name\"\n\e[31m", stat, 5], ["Shop#work", stat, 0],
+           ["Main#serve", /./, 0]].freeze
+
+  define_method(:expect_known) do |told|
+    counted = known.map { |function, call, _| [function, call, sum(told, function, call)] }
+    expect(counted).to eq(known)
+  end
+
+  it "counts calls, errors and bytes of each function, for two tracers at once" do
+    first, second = traced([], [])
+    [first, second].each do |told|
+      expect_known(told)
+      expect(sum(told, "Shop#writes", /\Awrite\z/, "bytes")).to eq(200)
+      fails = told["rows"].select { |row| row["function"] == "Shop#fails" && row["failed"].positive? }
+      expect(fails.map { |row| row["errors"] }).to contain_exactly({"ENOENT" => 7}, {"EEXIST" => 3})
+      # SIGCHLD. What the kernel reports as its result is the thread's old state.
+      returns = told["rows"].select { |row| row["call"] == "rt_sigreturn" }
+      expect(returns.map { |row| row["errors"] }.uniq - [{}]).to eq([])
+      expect(told["rows"]).to all(include("total_ns" => be_between(0, 600_000_000_000)))
+      expect(told["lost"]).to include("unread" => 0, "map_full" => 0, "untold" => be_positive)
+      expect(told["not_covered"].join).to include("calls of threads that made no traced call")
+      expect(told["reach"]).to eq([Probescope::CLI.command("syscalls")::REACH])
+    end
+  end
+
+  it "shows only calls that failed, or that were slow" do
+    failed, slow = traced(["--failed"], ["--slower", "20ms"])
+    expect(failed["rows"]).to all(include("failed" => be_positive))
+    expect(sum(failed, "Shop#fails", /./, "failed")).to eq(10)
+    expect(failed["rows"].map { |row| row["function"] }).not_to include("Shop#stats")
+    naps = slow["rows"].select { |row| row["function"] == "Shop#naps" }
+    expect(naps.sum { |row| row["calls"] }).to be >= 2
+    expect(naps.sum { |row| row["total_ns"] }).to be >= 95_000_000
+    expect(slow["rows"]).to all(include("longest_ns" => be >= 20_000_000))
+    expect(slow["not_covered"]).to include("not covered: calls shorter than 20.0 ms")
+  end
+
+  it "shows the path of each call that takes one, and counts those that are cut" do
+    (told,) = traced(["--files"])
+    expect(sum(told, "Shop#stats", stat)).to eq(100)
+    expect(sum(told, "Shop#writes", /./)).to eq(0)
+    paths = told["rows"].select { |row| row["function"] == "Shop#paths" }
+    expect(paths.to_h { |row| [row["path"], row["errors"]] })
+      .to eq("/nowhere/a,b\"\n\e[31m, \ufffd" => {"ENOENT" => 2}, "/nowhere/#{"x" * 118}" => {"ENOENT" => 2})
+    fails = told["rows"].select { |row| row["function"] == "Shop#fails" }
+    expect(fails.map { |row| row.values_at("path", "errors") })
+      .to contain_exactly(["/nowhere", {"ENOENT" => 7}], [@folder, {"EEXIST" => 3}])
+    expect(told.values_at("cut_paths", "unread_paths")).to eq([2, 0])
+    expect(told["not_covered"].join("\n")).to include("2 calls have a path that may be cut after 127 bytes")
+  end
+
+  it "prints a table" do
+    told = probescope("syscalls", "-p", shop.pid, "-d", 1)
+    expect(told.status.exitstatus).to eq(0), told.err
+    expect(told.out).to match(/^syscalls of process #{shop.pid}, .*CPU/)
+    expect(told.err).to include("listens to every system call of the machine")
+  end
+
+  it "refuses lines, and what is no time" do
+    expect(probescope("syscalls", "-p", 1, "--by", "line"))
+      .to have_attributes(err: /Ruby tells no line to the kernel/, status: have_attributes(exitstatus: 2))
+    expect(probescope("syscalls", "-p", 1, "--slower", "1"))
+      .to have_attributes(err: /"1" is no time/, status: have_attributes(exitstatus: 2))
+  end
+end
