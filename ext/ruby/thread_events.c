@@ -35,8 +35,10 @@ void ps_thread_events_use(enum ps_thread_events_user user, bool on)
 #ifdef HAVE_RB_INTERNAL_THREAD_SPECIFIC_KEY_CREATE
 static VALUE create_key(VALUE key)
 {
-    *(rb_internal_thread_specific_key_t *)key = rb_internal_thread_specific_key_create();
-    return Qtrue;
+    rb_internal_thread_specific_key_t made = rb_internal_thread_specific_key_create();
+    *(rb_internal_thread_specific_key_t *)key = made;
+    /* Ruby 3.3 hands out one key more than a thread has room for. */
+    return made < RB_INTERNAL_THREAD_SPECIFIC_KEY_MAX ? Qtrue : Qfalse;
 }
 
 /* Ruby raises when its keys are used up. */
