@@ -93,7 +93,7 @@ COMMANDS = {
     "requests": ["request__start", "request__done", "stats__by_request", "sample__stats"],
 }
 # Has no hook, covers more functions, or is never served.
-NOTHING_OF_ITS_OWN = {"stats__done", "status", "functions__all", "gvl__wait"}
+NOTHING_OF_ITS_OWN = {"stats__done", "status", "functions__all", "gvl__wait", "wait__stats"}
 
 
 def test_the_commands_have_every_probe():

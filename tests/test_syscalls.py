@@ -20,8 +20,11 @@ from tracing import Child
 COMMAND = [sys.executable, "-m", "probescope"]
 
 PROGRAM = """
-import os, threading, time
+import os, threading, time, warnings
 import gate
+
+# From 3.12 on a fork beside other threads warns, which is a write.
+warnings.simplefilter("ignore")
 
 HERE = os.getcwd()
 

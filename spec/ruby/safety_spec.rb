@@ -8,7 +8,7 @@ RSpec.describe "an application that is traced" do
   # An example that attaches "every probe" attaches these. A new probe belongs to them if it has a hook
   # of its own, else to one of the reasons below.
   all = %w[function__stats function__here exception__stats exception__detail backtrace__done object__stats
-           sample__stats gc__done gvl__wait stats__done]
+           sample__stats gc__done gvl__wait wait__stats stats__done]
   left_out = {
     "one of those has in the same hooks" => %w[function__slow1ms function__slow10ms function__slow100ms
                                                gc__start sample sample__frame],

@@ -13,7 +13,8 @@ module Support
       return BINARY if File.exist?(BINARY) && File.mtime(BINARY) >= File.mtime(SOURCE)
 
       FileUtils.mkdir_p(File.dirname(BINARY))
-      out, status = Open3.capture2e("cc", "-O1", "-Wall", "-Wextra", "-pthread", "-rdynamic", "-o", BINARY, SOURCE)
+      out, status = Open3.capture2e("cc", "-O1", "-Wall", "-Wextra", "-pthread", "-rdynamic", "-o", BINARY,
+                                    SOURCE)
       raise "cannot compile the host's target: #{out}" unless status.success?
 
       BINARY
