@@ -12,8 +12,7 @@ module Probescope
         samples: "samples_missed",
         details: "details_suppressed",
         unread: "unread",
-        untold: "untold",
-        missed: "missed"
+        untold: "untold"
       }.freeze
       # {field => warning}, with the number and the keys that would be enough
       WARNINGS = {
@@ -22,8 +21,7 @@ module Probescope
         map_full: "%<number>d rows were dropped: bpftrace's maps are full; give them room: PROBESCOPE_MAP_KEYS=%<keys>d",
         samples: "%<number>d samples could not be taken",
         details: "%<number>d exception details were over the limit of 10 a second",
-        unread: "%<number>d events have no function: memory of the process could not be read",
-        missed: "%<number>d system calls are in no row: the kernel told only their ends"
+        unread: "%<number>d events have no function: memory of the process could not be read"
       }.freeze
     end
   end

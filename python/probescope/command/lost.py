@@ -13,7 +13,6 @@ MAPS = {
     "details": "details_suppressed",
     "unread": "unread",
     "untold": "untold",
-    "missed": "missed",
 }
 # {field: warning}, with the number and the keys that would be enough
 WARNINGS = {
@@ -23,5 +22,4 @@ WARNINGS = {
     "samples": "{number} samples could not be taken",
     "details": "{number} exception details were over the limit of 10 a second",
     "unread": "{number} events have no function: memory of the process could not be read",
-    "missed": "{number} system calls are in no row: the kernel told only their ends",
 }
