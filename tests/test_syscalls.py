@@ -20,11 +20,8 @@ from tracing import Child
 COMMAND = [sys.executable, "-m", "probescope"]
 
 PROGRAM = """
-import os, threading, time, warnings
+import os, threading, time
 import gate
-
-# From 3.12 on a fork beside other threads warns, which is a write.
-warnings.simplefilter("ignore")
 
 HERE = os.getcwd()
 
@@ -83,7 +80,8 @@ def forks(file):
         stats()
         os._exit(0)
     os.waitpid(pid, 0)
-    os.write(file, b"forked")
+    # Not a write: the library and a warning of CPython 3.12 write in here, too.
+    os.sched_yield()
 
 def work(file):
     stats()
@@ -123,7 +121,7 @@ KNOWN = {
     ("consumes", "write"): 10,
     ("consumes", STAT): 0,
     ("in_thread", STAT): 120,
-    ("forks", "write"): 1,
+    ("forks", "sched_yield"): 1,
     ("work", STAT): 0,
     ("serve", ".*"): 0,  # it was open when the tracer came
 }
