@@ -64,7 +64,7 @@ class KeptLint
   def size = @texts.size
 
   def complaints
-    [*undeclared, *unused_exceptions, *unlisted, *written_directly, *registered]
+    [*undeclared, *unused_exceptions, *written_directly, *registered]
   end
 
   private
@@ -148,17 +148,6 @@ class KeptLint
       needed.any? { |other, path| other == file && (path == name || path.start_with?("#{name}.")) }
     end
     unused.map { |file, name| "#{file}: the exception for #{name} is not needed" }
-  end
-
-  # Declarations that the walk does not reach.
-  def unlisted
-    @texts.flat_map do |file, text|
-      listed = @texts.select { |other, _| File.dirname(other) == File.dirname(file) }.values
-                     .flat_map { |other| other.scan(/^static const ps_kept \*const \w+\[\] = \{(.*?)\};/m) }
-      names = listed.flatten.join(",").scan(/\w+/)
-      (text.scan(/^const ps_kept (\w+)\[\] =/).flatten - names)
-        .map { |name| "#{file}: #{name} is in no list for ps_kept_init()" }
-    end
   end
 
   # An assignment of Qnil is one of no object, and nothing counts references in Ruby.

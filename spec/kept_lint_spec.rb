@@ -38,10 +38,8 @@ RSpec.describe KeptLint do
       {
           for (struct method *method = methods; method; method = method->next) visit(&method->name);
       }
-      const ps_kept ps_hooks_kept[] = {PS_HELD(raises.hook), PS_HELD_ALL(raises.names),
-                                       PS_HELD_FIELD(raises.recent, object), PS_COMPARED(raises.seen),
-                                       PS_HELD(module), PS_HELD_EACH(each), PS_KEPT_END};
-      static const ps_kept *const kept[] = {ps_hooks_kept};
+      PS_KEPT(PS_HELD(raises.hook), PS_HELD_ALL(raises.names), PS_HELD_FIELD(raises.recent, object),
+              PS_COMPARED(raises.seen), PS_HELD(module), PS_HELD_EACH(each))
       static void begin(void)
       {
           PS_KEEP(raises.hook, new_hook());
@@ -55,8 +53,7 @@ RSpec.describe KeptLint do
           ps_address frame;
           PyCodeObject *code, *other;
       } traced;
-      const ps_kept ps_hooks_kept[] = {PS_HELD(traced.code), PS_HELD(traced.other), PS_KEPT_END};
-      static const ps_kept *const kept[] = {ps_hooks_kept};
+      PS_KEPT(PS_HELD(traced.code), PS_HELD(traced.other))
     PYTHON
   end
 
@@ -93,23 +90,19 @@ RSpec.describe KeptLint do
     text = "static struct running {\n    ps_address thread;\n} running[4];\n"
     expect(complaints("ruby/stack.c" => text, "python/stack.c" => text))
       .to eq(["ruby/stack.c: running.thread is not declared (PS_HELD and others)"])
-    expect(complaints("ruby/stack.c" => <<~C)).to be_empty
-      #{text}const ps_kept ps_stack_kept[] = {PS_LASTING(running), PS_KEPT_END};
-      static const ps_kept *const kept[] = {ps_stack_kept};
-    C
+    expect(complaints("ruby/stack.c" => "#{text}PS_KEPT(PS_LASTING(running))\n")).to be_empty
   end
 
-  it "finds declarations that are in no list, objects that are stored directly, and registered ones" do
+  it "finds objects that are stored directly, and registered ones" do
     expect(complaints("ruby/hooks.c" => <<~C)).to contain_exactly(
       static VALUE hook, module;
-      const ps_kept ps_hooks_kept[] = {PS_HELD(hook), PS_HELD(module), PS_KEPT_END};
+      PS_KEPT(PS_HELD(hook), PS_HELD(module))
       static void begin(void)
       {
           hook = new_hook();
           rb_gc_register_address(&module);
       }
     C
-      "ruby/hooks.c: ps_hooks_kept is in no list for ps_kept_init()",
       "ruby/hooks.c: hook is written without PS_KEEP()", "ruby/hooks.c: module is registered, not declared"
     )
   end

@@ -29,10 +29,8 @@ static struct {
     uint64_t checked_ns;
 } collection;
 
-const ps_kept ps_collections_kept[] = {
-    PS_HELD(collection.callbacks),  PS_HELD(collection.get_stats), PS_HELD(collection.callback),
-    PS_HELD(collection.generation), PS_HELD(collection.collected), PS_KEPT_END,
-};
+PS_KEPT(PS_HELD(collection.callbacks), PS_HELD(collection.get_stats), PS_HELD(collection.callback),
+        PS_HELD(collection.generation), PS_HELD(collection.collected))
 
 static const char *const kinds[] = {"generation 0", "generation 1", "generation 2"};
 

@@ -19,7 +19,7 @@ static struct {
     uint64_t looked_ns;
 } greenlets;
 
-const ps_kept ps_greenlets_kept[] = {PS_HELD(greenlets.settrace), PS_HELD(greenlets.gettrace), PS_KEPT_END};
+PS_KEPT(PS_HELD(greenlets.settrace), PS_HELD(greenlets.gettrace))
 
 static PyObject *on_switch(PyObject *previous, PyObject *args);
 static PyMethodDef definition = {"probescope", on_switch, METH_VARARGS, NULL};

@@ -26,9 +26,6 @@
 #include "usdt/looking.h"
 #include "usdt/probe.h"
 
-/* What each file keeps of CPython (table/kept.h). module.c lists these. */
-extern const ps_kept ps_collections_kept[], ps_greenlets_kept[], ps_latency_kept[], ps_monitoring_kept[],
-    ps_names_kept[], ps_requests_kept[], ps_tracebacks_kept[];
 /* Stores a new reference, or NULL, and takes it over. */
 #define PS_KEEP_NEW(place, object)                                                                           \
     do {                                                                                                     \

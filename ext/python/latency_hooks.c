@@ -33,7 +33,7 @@ static void each_code(void (*visit)(void *place))
     for (size_t i = 0; i < traced.count; i++) visit(&traced.list[i].code);
 }
 
-const ps_kept ps_latency_kept[] = {PS_HELD_EACH(each_code), PS_KEPT_END};
+PS_KEPT(PS_HELD_EACH(each_code))
 
 void ps_latency_init(void)
 {

@@ -222,15 +222,6 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-/* What the hooks keep. Each object has its line in one of these. */
-static const ps_kept *const kept[] = {
-    ps_collections_kept, ps_greenlets_kept, ps_latency_kept,
-    ps_names_kept,       ps_requests_kept,  ps_tracebacks_kept,
-#if PS_HAVE_MONITORING
-    ps_monitoring_kept,
-#endif
-};
-
 static void retain(uintptr_t object)
 {
     Py_INCREF((PyObject *)object);
@@ -250,7 +241,7 @@ static int execute(PyObject *module)
                         "probes are in the main interpreter alone, and this is a subinterpreter");
         return -1;
     }
-    ps_kept_init(kept, sizeof(kept) / sizeof(kept[0]), retain, release);
+    ps_kept_init(retain, release);
     if (PyModule_AddStringConstant(module, "VERSION", PROBESCOPE_VERSION) < 0 ||
         ps_run_time_probes_init(module) < 0 || ps_requests_init(module) < 0)
         return -1;

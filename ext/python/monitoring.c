@@ -35,8 +35,7 @@ static struct {
     char refusal[120];  /* why there are no events */
 } monitoring = {.id = -1};
 
-const ps_kept ps_monitoring_kept[] = {PS_HELD(monitoring.module), PS_HELD(monitoring.disable),
-                                      PS_HELD_ALL(monitoring.functions), PS_KEPT_END};
+PS_KEPT(PS_HELD(monitoring.module), PS_HELD(monitoring.disable), PS_HELD_ALL(monitoring.functions))
 
 /*
  * The interpreter calls these. A built-in function would do, but its call fails at the limit of

@@ -14,7 +14,7 @@ static struct {
     PyObject *name, *module; /* "__name__" and "__module__" */
 } keys;
 
-const ps_kept ps_names_kept[] = {PS_HELD(keys.name), PS_HELD(keys.module), PS_KEPT_END};
+PS_KEPT(PS_HELD(keys.name), PS_HELD(keys.module))
 
 void ps_names_init(void)
 {

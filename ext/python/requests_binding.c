@@ -18,7 +18,7 @@ typedef struct Request {
 
 static PyTypeObject request_type;
 static PyObject *current; /* a ContextVar */
-const ps_kept ps_requests_kept[] = {PS_HELD(current), PS_KEPT_END};
+PS_KEPT(PS_HELD(current))
 
 /*
  * The bytes of a str, which are kept with the str, or of bytes. No text for other types, and for a

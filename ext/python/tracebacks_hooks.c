@@ -64,7 +64,7 @@ static struct {
     char reason[120]; /* why some are not; empty when all are */
 } hooks;
 
-const ps_kept ps_tracebacks_kept[] = {PS_HELD_FIELD(hooks.hooked, function), PS_KEPT_END};
+PS_KEPT(PS_HELD_FIELD(hooks.hooked, function))
 
 bool ps_tracebacks_on(void)
 {

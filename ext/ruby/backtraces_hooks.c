@@ -66,13 +66,9 @@ void ps_backtraces_forget(void)
     backtraces.exception = PS_NO_ADDRESS;
 }
 
-const ps_kept ps_backtraces_kept[] = {
-    PS_HELD(backtraces.of_exceptions), PS_HELD(backtraces.of_kernel),
-    PS_HELD(backtraces.of_singleton),  PS_HELD(own_backtrace),
-    PS_HELD(own_full_message),         PS_HELD(own_caller),
-    PS_HELD(own_caller_locations),     PS_COMPARED(backtraces.known),
-    PS_COMPARED(backtraces.exception), PS_KEPT_END,
-};
+PS_KEPT(PS_HELD(backtraces.of_exceptions), PS_HELD(backtraces.of_kernel), PS_HELD(backtraces.of_singleton),
+        PS_HELD(own_backtrace), PS_HELD(own_full_message), PS_HELD(own_caller), PS_HELD(own_caller_locations),
+        PS_COMPARED(backtraces.known), PS_COMPARED(backtraces.exception))
 
 /*
  * While somebody listens, an application may give one of these methods an alias, to redefine the

@@ -21,7 +21,7 @@ static struct {
     uint64_t generation, entered, elapsed; /* entered, elapsed: ticks */
 } collection = {.hook = Qnil};
 
-const ps_kept ps_collections_kept[] = {PS_HELD(collection.hook), PS_KEPT_END};
+PS_KEPT(PS_HELD(collection.hook))
 static VALUE major_by, live_slots;
 
 static void begin(void)

@@ -40,7 +40,7 @@ static struct running {
 } running[1 << RUNNING_BITS];
 
 /* An entry is the stack of a thread of that address. Its end (free_stack) empties the entry. */
-const ps_kept ps_current_stack_kept[] = {PS_LASTING(running), PS_KEPT_END};
+PS_KEPT(PS_LASTING(running))
 
 /* The thread's place. It has no stack yet when it belonged to another thread. */
 static struct running *running_of(ps_address thread)

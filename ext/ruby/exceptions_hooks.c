@@ -133,21 +133,15 @@ static struct {
     } rescuers[RESCUERS];
 } raises = {.raise_hook = Qnil, .newobj_hook = Qnil, .free_hook = Qnil, .rescue_hook = Qnil};
 
-const ps_kept ps_exceptions_kept[] = {
-    PS_HELD(raises.raise_hook),
-    PS_HELD(raises.newobj_hook),
-    PS_HELD(raises.free_hook),
-    PS_HELD(raises.rescue_hook),
-    /* The allocation just before a raise: a raise with another object compares unequal. */
-    PS_LASTING(raises.capture),
-    /*
+PS_KEPT(PS_HELD(raises.raise_hook), PS_HELD(raises.newobj_hook), PS_HELD(raises.free_hook),
+        PS_HELD(raises.rescue_hook),
+        /* The allocation just before a raise: a raise with another object compares unequal. */
+        PS_LASTING(raises.capture),
+        /*
      * An exception that is raised again or rescued is alive, so its entry is its own or an older
      * one. The method of a rescue: see struct place.
      */
-    PS_LASTING(raises.recent),
-    PS_COMPARED(raises.rescuers),
-    PS_KEPT_END,
-};
+        PS_LASTING(raises.recent), PS_COMPARED(raises.rescuers))
 
 /* Class, path and line of a raise -> its row. */
 static ps_known_table known_raises = PS_KNOWN_TABLE;

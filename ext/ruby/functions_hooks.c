@@ -172,25 +172,11 @@ static struct {
     VALUE hook;
 } kept = {Qnil, Qnil};
 
-const ps_kept ps_functions_kept[] = {
-    PS_HELD(functions.tracepoints),
-    PS_HELD(functions.places),
-    PS_HELD(functions.covered),
-    PS_HELD(functions.blocks),
-    PS_HELD(functions.bodies),
-    PS_HELD(functions.retired),
-    PS_HELD(functions.files),
-    PS_HELD(functions.modules),
-    PS_HELD(functions.names),
-    PS_HELD(functions.bodies_seen),
-    PS_HELD(functions.parts),
-    PS_HELD(functions.script_hook),
-    PS_HELD(functions.raise_hook),
-    PS_HELD(functions.fiber_hook),
-    PS_HELD(kept.files),
-    PS_HELD(kept.hook),
-    PS_KEPT_END,
-};
+PS_KEPT(PS_HELD(functions.tracepoints), PS_HELD(functions.places), PS_HELD(functions.covered),
+        PS_HELD(functions.blocks), PS_HELD(functions.bodies), PS_HELD(functions.retired),
+        PS_HELD(functions.files), PS_HELD(functions.modules), PS_HELD(functions.names),
+        PS_HELD(functions.bodies_seen), PS_HELD(functions.parts), PS_HELD(functions.script_hook),
+        PS_HELD(functions.raise_hook), PS_HELD(functions.fiber_hook), PS_HELD(kept.files), PS_HELD(kept.hook))
 
 /* The functions whose lines were reported. Only their names are used; nothing is counted. */
 static ps_table lines;

@@ -28,14 +28,6 @@
 #include "doing.h"
 
 /*
- * What each file keeps of Ruby (table/kept.h). probescope.c lists these, so that one function marks
- * all of it.
- */
-extern const ps_kept ps_backtraces_kept[], ps_collections_kept[], ps_current_stack_kept[],
-    ps_exceptions_kept[], ps_functions_kept[], ps_jit_kept[], ps_latency_kept[], ps_objects_kept[],
-    ps_requests_kept[], ps_run_time_probes_kept[], ps_ticks_kept[], ps_trace_context_kept[];
-
-/*
  * probescope.c: raised whenever addresses may come to belong to other objects. What was known of
  * them before is not current any more.
  */

@@ -20,7 +20,7 @@
 #include "methods.h"
 
 static VALUE yjit = Qnil, zjit = Qnil;
-const ps_kept ps_jit_kept[] = {PS_HELD(yjit), PS_HELD(zjit), PS_KEPT_END};
+PS_KEPT(PS_HELD(yjit), PS_HELD(zjit))
 static ID id_is_enabled;
 
 static VALUE find(const char *name)

@@ -60,7 +60,7 @@ static void each_method(void (*visit)(void *place))
     }
 }
 
-const ps_kept ps_latency_kept[] = {PS_HELD(raise_hook), PS_HELD_EACH(each_method), PS_KEPT_END};
+PS_KEPT(PS_HELD(raise_hook), PS_HELD_EACH(each_method))
 
 /* ---- Calls ---- */
 

@@ -16,15 +16,8 @@ static VALUE event_call, event_return, event_b_return; /* Symbols */
 /* Regexp: a `return` in a clause, as ISeq#disasm prints it */
 static VALUE throw_return;
 
-const ps_kept ps_methods_kept[] = {
-    PS_HELD(iseq_class),
-    PS_HELD(instance_method),
-    PS_HELD(thread_priority),
-    PS_HELD(thread_set_priority),
-    PS_HELD(nobodys_method),
-    PS_HELD(throw_return),
-    PS_KEPT_END,
-};
+PS_KEPT(PS_HELD(iseq_class), PS_HELD(instance_method), PS_HELD(thread_priority), PS_HELD(thread_set_priority),
+        PS_HELD(nobodys_method), PS_HELD(throw_return))
 
 void ps_methods_init(void)
 {

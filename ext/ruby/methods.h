@@ -25,8 +25,6 @@ struct ps_contents {
     int last_line;      /* the last line on which it returns; 0: it never returns */
 };
 
-extern const ps_kept ps_methods_kept[];
-
 void ps_methods_init(void);
 
 /*

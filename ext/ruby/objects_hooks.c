@@ -30,7 +30,7 @@ static struct {
     ps_known_table known; /* class, path, line -> row of ps_object_table */
 } objects = {.hook = Qnil, .known = PS_KNOWN_TABLE};
 
-const ps_kept ps_objects_kept[] = {PS_HELD(objects.hook), PS_KEPT_END};
+PS_KEPT(PS_HELD(objects.hook))
 
 ps_doing *ps_own_work;
 

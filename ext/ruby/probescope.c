@@ -134,13 +134,6 @@ static void run_job(void *unused)
     ps_looking_add(ps_stopwatch_stop(began));
 }
 
-/* What the hooks keep. Each object has its line in one of these. */
-static const ps_kept *const kept[] = {
-    ps_backtraces_kept, ps_collections_kept,   ps_current_stack_kept,   ps_exceptions_kept, ps_functions_kept,
-    ps_jit_kept,        ps_latency_kept,       ps_methods_kept,         ps_objects_kept,    ps_requests_kept,
-    ps_ticks_kept,      ps_trace_context_kept, ps_run_time_probes_kept,
-};
-
 /* It pins the object: objects are compared by their addresses. */
 static void mark(void *place)
 {
@@ -267,7 +260,7 @@ RUBY_FUNC_EXPORTED void Init_probescope(void)
     static VALUE root;
     rb_gc_register_address(&root);
     root = TypedData_Wrap_Struct(rb_cObject, &root_type, (void *)&ps_the_vm);
-    ps_kept_init(kept, sizeof(kept) / sizeof(kept[0]), NULL, NULL);
+    ps_kept_init(NULL, NULL);
 
     ps_clock_start();
     ps_names_init();

@@ -29,7 +29,7 @@ static void mark_nothing(void *request) {}
 static const rb_data_type_t request_type = {
     "probescope/request", {mark_nothing, free_request, NULL}, 0, 0, RUBY_TYPED_FREE_IMMEDIATELY};
 static VALUE request_class;
-const ps_kept ps_requests_kept[] = {PS_HELD(request_class), PS_KEPT_END};
+PS_KEPT(PS_HELD(request_class))
 static ID key_of_request;
 
 /* The value of a header may be any object. */

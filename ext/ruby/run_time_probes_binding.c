@@ -50,7 +50,7 @@ static const rb_data_type_t probe_type = {"probescope/probe",
                                           0,
                                           RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_FROZEN_SHAREABLE};
 static VALUE provider_class, probe_class;
-const ps_kept ps_run_time_probes_kept[] = {PS_HELD(provider_class), PS_HELD(probe_class), PS_KEPT_END};
+PS_KEPT(PS_HELD(provider_class), PS_HELD(probe_class))
 
 static VALUE provider_new(VALUE self, VALUE name)
 {

@@ -719,7 +719,7 @@ static void each_object(void (*visit)(void *place))
     }
 }
 
-const ps_kept ps_ticks_kept[] = {PS_HELD(ticks.collections), PS_HELD_EACH(each_object), PS_KEPT_END};
+PS_KEPT(PS_HELD(ticks.collections), PS_HELD_EACH(each_object))
 
 /*
  * The child has none of the timers, and one of the threads. The stacks in the ring are the

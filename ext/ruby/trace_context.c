@@ -29,7 +29,7 @@ static struct {
 } layout = {.span_key = Qnil};
 
 static VALUE fiber_class;
-const ps_kept ps_trace_context_kept[] = {PS_HELD(layout.span_key), PS_HELD(fiber_class), PS_KEPT_END};
+PS_KEPT(PS_HELD(layout.span_key), PS_HELD(fiber_class))
 static ID id_OpenTelemetry, id_Context, id_Trace, id_CURRENT_SPAN_KEY, id_STACK_KEY, id_tracer_provider,
     id_at_tracer_provider, id_Internal, id_ProxyTracerProvider, id_opentelemetry_context,
     id_at_opentelemetry_context, id_entries, id_context, id_trace_id, id_span_id, id_trace_flags, id_flags;

@@ -8,23 +8,20 @@
 #include "base/atomic.h"
 
 static struct {
-    const ps_kept *const *lists;
-    size_t count;
+    ps_kept_list *lists;
     void (*retain)(uintptr_t object), (*release)(uintptr_t object);
 } keeper;
 
-void ps_kept_init(const ps_kept *const *lists, size_t count, void (*retain)(uintptr_t),
-                  void (*release)(uintptr_t))
+void ps_kept_register(ps_kept_list *list)
 {
-    keeper.lists = lists;
-    keeper.count = count;
-    keeper.retain = retain;
-    keeper.release = release;
+    list->next = keeper.lists;
+    keeper.lists = list;
 }
 
-static bool is_end(const ps_kept *kept)
+void ps_kept_init(void (*retain)(uintptr_t), void (*release)(uintptr_t))
 {
-    return !kept->first && !kept->each;
+    keeper.retain = retain;
+    keeper.release = release;
 }
 
 static void visit_range(const ps_kept *kept, void (*visit)(void *place))
@@ -35,16 +32,18 @@ static void visit_range(const ps_kept *kept, void (*visit)(void *place))
 
 void ps_kept_visit(void (*visit)(void *place))
 {
-    for (size_t i = 0; i < keeper.count; i++)
-        for (const ps_kept *kept = keeper.lists[i]; !is_end(kept); kept++)
-            if (kept->how == PS_KEPT_HELD) visit_range(kept, visit);
+    for (const ps_kept_list *list = keeper.lists; list; list = list->next)
+        for (size_t i = 0; i < list->count; i++)
+            if (list->kept[i].how == PS_KEPT_HELD) visit_range(&list->kept[i], visit);
 }
 
 void ps_kept_collected(void)
 {
-    for (size_t i = 0; i < keeper.count; i++)
-        for (const ps_kept *kept = keeper.lists[i]; !is_end(kept); kept++)
+    for (const ps_kept_list *list = keeper.lists; list; list = list->next)
+        for (size_t i = 0; i < list->count; i++) {
+            const ps_kept *kept = &list->kept[i];
             if (kept->how == PS_KEPT_COMPARED) memset(kept->first, 0, kept->count * kept->size);
+        }
 }
 
 #ifdef PS_CHECKS

@@ -1,8 +1,8 @@
 /*
- * What the hooks keep of the VM for longer than an event. Each file declares it in an array of
- * ps_kept, and the extension lists these arrays for ps_kept_init(). So one function walks all that
- * is kept. `rake lint:kept` finds an object in a static variable that is not declared. Builds with
- * PS_CHECKS (the C tests, memcheck) abort in ps_keep() at a place that is not declared.
+ * What the hooks keep of the VM for longer than an event. Each file declares it with PS_KEPT(), and
+ * one function walks all that is kept. `rake lint:kept` finds an object in a static variable that is
+ * not declared. Builds with PS_CHECKS (the C tests, memcheck) abort in ps_keep() at a place that is
+ * not declared.
  *
  * All functions are called with the VM lock.
  */
@@ -56,18 +56,35 @@ typedef struct ps_kept {
     {                                                                                                        \
         PS_KEPT_LASTING, &(place), 1, sizeof(place), NULL                                                    \
     }
-/* The last element of each array of declarations. */
-#define PS_KEPT_END                                                                                          \
-    {                                                                                                        \
-        PS_KEPT_LASTING, NULL, 0, 0, NULL                                                                    \
-    }
 
 /*
- * lists: all arrays of declarations, which stay where they are. retain, release: count references
- * to an object. NULL: the VM marks objects and counts no references.
+ * At the top level of a file, once, after the variables that it names: declares what the file keeps.
+ * A constructor registers the declarations when the library is loaded.
+ *
+ *   static VALUE hook = Qnil, class_of_sets = Qnil;
+ *   PS_KEPT(PS_HELD(hook), PS_HELD(class_of_sets))
  */
-void ps_kept_init(const ps_kept *const *lists, size_t count, void (*retain)(uintptr_t object),
-                  void (*release)(uintptr_t object));
+#define PS_KEPT(...)                                                                                         \
+    __attribute__((constructor)) static void register_what_is_kept(void)                                     \
+    {                                                                                                        \
+        static const ps_kept declared[] = {__VA_ARGS__};                                                     \
+        static ps_kept_list list = {declared, sizeof(declared) / sizeof(declared[0]), NULL};                 \
+        ps_kept_register(&list);                                                                             \
+    }
+
+typedef struct ps_kept_list {
+    const ps_kept *kept;
+    size_t count;
+    struct ps_kept_list *next;
+} ps_kept_list;
+/* The list stays where it is. */
+void ps_kept_register(ps_kept_list *list);
+
+/*
+ * Called before anything is kept. retain, release: count references to an object. NULL: the VM marks
+ * objects and counts no references.
+ */
+void ps_kept_init(void (*retain)(uintptr_t object), void (*release)(uintptr_t object));
 
 /*
  * Stores an object in a declared place, and releases the object that was there. The place is a

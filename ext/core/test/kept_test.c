@@ -37,11 +37,10 @@ static void each(void (*visit)(void *place))
     for (struct element *at = &list; at; at = at->next) visit(&at->object);
 }
 
-static const ps_kept first_file[] = {PS_HELD(kept.one), PS_HELD_FIELD(kept.many, object), PS_KEPT_END};
-static const ps_kept second_file[] = {PS_COMPARED(kept.cache), PS_LASTING(kept.lasting), PS_HELD_EACH(each),
-                                      PS_KEPT_END};
-static const ps_kept third_file[] = {PS_KEPT_END};
-static const ps_kept *const lists[] = {first_file, third_file, second_file};
+/* Two files of an extension. */
+PS_KEPT(PS_HELD(kept.one), PS_HELD_FIELD(kept.many, object))
+static const ps_kept other_file[] = {PS_COMPARED(kept.cache), PS_LASTING(kept.lasting), PS_HELD_EACH(each)};
+static ps_kept_list other_list = {other_file, sizeof(other_file) / sizeof(other_file[0]), NULL};
 
 static uintptr_t sum;
 static int visited;
@@ -117,7 +116,7 @@ static void aborts_at_an_undeclared_place(void)
 
 static void keeps_without_references(void)
 {
-    ps_kept_init(lists, sizeof(lists) / sizeof(lists[0]), NULL, NULL);
+    ps_kept_init(NULL, NULL);
     references[1] = references[7] = 0;
     PS_KEEP(kept.one, 7);
     PS_KEEP(kept.one, 1);
@@ -128,7 +127,8 @@ static void keeps_without_references(void)
 
 int main(void)
 {
-    ps_kept_init(lists, sizeof(lists) / sizeof(lists[0]), retain, release);
+    ps_kept_register(&other_list);
+    ps_kept_init(retain, release);
     RUN(counts_references);
     RUN(visits_all_that_is_held);
     RUN(empties_what_is_compared);
