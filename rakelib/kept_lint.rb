@@ -34,6 +34,7 @@ class KeptLint
     "ruby/methods.c" => { "event_call" => SYMBOL, "event_return" => SYMBOL, "event_b_return" => SYMBOL,
                           "frames" => "written and read in one call",
                           "struct slice" => ON_STACK, "struct enabling" => ON_STACK },
+    "ruby/methods.h" => { "ps_walk" => "PS_HELD_WALK() declares each walk" },
     "ruby/names.c" => { "expected_class" => "ps_names_init() holds it, and nothing reads it later",
                         "frames" => "flags, which only have the size of an object" },
     "ruby/probescope.c" => { "root" => "the object whose mark function is the walk" },

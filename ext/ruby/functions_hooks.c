@@ -138,11 +138,10 @@ static struct {
     VALUE bodies;
     size_t compactions; /* GC.stat's count when `bodies` was filled */
     VALUE retired;      /* Array of disabled TracePoints of such bodies: see disable_target */
+    ps_walk walk;       /* over the methods of all modules */
     VALUE files;        /* Array of the kept ISeqs, while a walk is under way */
-    VALUE modules;      /* Array, likewise */
-    VALUE names;        /* Array, likewise: names of the current module's methods */
     VALUE bodies_seen;  /* Array of [module, name] that the walk looks at last */
-    long next_file, next_module, next_name, next_body;
+    long next_file, next_body;
     bool bodies_only; /* this walk looks for define_method bodies alone */
     VALUE script_hook, raise_hook, fiber_hook;
     uint64_t loaded_ns; /* when a file was last loaded; 0: a walk has begun since */
@@ -152,9 +151,8 @@ static struct {
                .blocks = Qnil,
                .bodies = Qnil,
                .retired = Qnil,
+               .walk = PS_NO_WALK,
                .files = Qnil,
-               .modules = Qnil,
-               .names = Qnil,
                .bodies_seen = Qnil,
                .parts = Qnil,
                .script_hook = Qnil,
@@ -174,9 +172,9 @@ static struct {
 
 PS_KEPT(PS_HELD(functions.tracepoints), PS_HELD(functions.places), PS_HELD(functions.covered),
         PS_HELD(functions.blocks), PS_HELD(functions.bodies), PS_HELD(functions.retired),
-        PS_HELD(functions.files), PS_HELD(functions.modules), PS_HELD(functions.names),
-        PS_HELD(functions.bodies_seen), PS_HELD(functions.parts), PS_HELD(functions.script_hook),
-        PS_HELD(functions.raise_hook), PS_HELD(functions.fiber_hook), PS_HELD(kept.files), PS_HELD(kept.hook))
+        PS_HELD(functions.files), PS_HELD_WALK(functions.walk), PS_HELD(functions.bodies_seen),
+        PS_HELD(functions.parts), PS_HELD(functions.script_hook), PS_HELD(functions.raise_hook),
+        PS_HELD(functions.fiber_hook), PS_HELD(kept.files), PS_HELD(kept.hook))
 
 /* The functions whose lines were reported. Only their names are used; nothing is counted. */
 static ps_table lines;
@@ -184,8 +182,8 @@ static ps_table lines;
 /* Method, class and target -> row of ps_function_table, and of `lines`. */
 static ps_known_table known_calls = PS_KNOWN_TABLE, known_lines = PS_KNOWN_TABLE;
 
-static ID id_path, id_each_child, id_compare_by_identity, id_original_name, id_each_object,
-    id_instruction_sequence, id_eval_script, id_compact_count /* 0: GC.stat does not know it */;
+static ID id_path, id_each_child, id_compare_by_identity, id_original_name, id_instruction_sequence,
+    id_eval_script, id_compact_count /* 0: GC.stat does not know it */;
 
 void ps_functions_init(void)
 {
@@ -193,23 +191,12 @@ void ps_functions_init(void)
     id_original_name = rb_intern("original_name");
     id_each_child = rb_intern("each_child");
     id_compare_by_identity = rb_intern("compare_by_identity");
-    id_each_object = rb_intern("each_object");
     id_instruction_sequence = rb_intern("instruction_sequence");
     id_eval_script = rb_intern("eval_script");
     VALUE stat = rb_hash_new();
     rb_gc_stat(stat);
     id_compact_count = rb_intern("compact_count");
     if (NIL_P(rb_hash_lookup(stat, ID2SYM(id_compact_count)))) id_compact_count = 0;
-}
-
-/*
- * Hides an object from ObjectSpace.each_object, which returns to the application every object that
- * has a class. No method may be called on a hidden object.
- */
-static VALUE hidden(VALUE object)
-{
-    rb_obj_hide(object);
-    return object;
 }
 
 static VALUE keep_file(VALUE tracepoint)
@@ -239,7 +226,7 @@ static void on_file(VALUE tracepoint, void *unused)
 void ps_functions_start(void)
 {
     if (!ps_jit_may_come()) return;
-    PS_KEEP(kept.files, hidden(rb_hash_new()));
+    PS_KEEP(kept.files, ps_hidden(rb_hash_new()));
     PS_KEEP(kept.hook, rb_tracepoint_new(0, RUBY_EVENT_SCRIPT_COMPILED, on_file, NULL));
     rb_tracepoint_enable(kept.hook);
 }
@@ -863,8 +850,8 @@ static void look_at_method(VALUE module, VALUE name)
         return;
     }
     if (functions.bodies_only && !is_body) return;
-    if (is_body && functions.next_module < RARRAY_LEN(functions.modules)) {
-        rb_ary_push(functions.bodies_seen, hidden(rb_assoc_new(module, name)));
+    if (is_body && !ps_walk_is_over(&functions.walk)) {
+        rb_ary_push(functions.bodies_seen, ps_hidden(rb_assoc_new(module, name)));
         return;
     }
     VALUE path = rb_funcall(iseq, id_path, 0);
@@ -889,9 +876,11 @@ static void look_at_method(VALUE module, VALUE name)
     add_target(is_body ? method : iseq, target, false);
 }
 
-static VALUE look_at_method_pair(VALUE pair)
+/* The module and the name. */
+static VALUE look_at_pair(VALUE pointer)
 {
-    look_at_method(RARRAY_AREF(pair, 0), RARRAY_AREF(pair, 1));
+    const VALUE *pair = (const VALUE *)pointer;
+    look_at_method(pair[0], pair[1]);
     return Qnil;
 }
 
@@ -906,28 +895,12 @@ static void drop_error(void)
     rb_set_errinfo(Qnil);
 }
 
-static void try_method(VALUE pair)
+static void try_method(VALUE module, VALUE name)
 {
     int failed = 0;
-    rb_protect(look_at_method_pair, pair, &failed);
+    VALUE pair[] = {module, name};
+    rb_protect(look_at_pair, (VALUE)pair, &failed);
     if (failed) drop_error();
-}
-
-/* False when the time is up. */
-static bool look_at_module(VALUE module, uint64_t end)
-{
-    VALUE own = Qfalse;
-    if (NIL_P(functions.names)) {
-        PS_KEEP(functions.names, hidden(rb_class_instance_methods(1, &own, module)));
-        rb_ary_concat(functions.names, hidden(rb_class_private_instance_methods(1, &own, module)));
-        functions.next_name = 0;
-    }
-    while (functions.next_name < RARRAY_LEN(functions.names)) {
-        try_method(hidden(rb_assoc_new(module, RARRAY_AREF(functions.names, functions.next_name++))));
-        if (ps_monotonic_ns() > end) return false;
-    }
-    functions.names = Qnil;
-    return true;
 }
 
 static bool is_to_be_covered(VALUE iseq)
@@ -1017,12 +990,6 @@ static VALUE add_file_protected(VALUE iseq)
     return Qnil;
 }
 
-static VALUE collect_module(RB_BLOCK_CALL_FUNC_ARGLIST(module, list))
-{
-    rb_ary_push(list, module);
-    return Qnil;
-}
-
 static int collect_file(VALUE path, VALUE iseq, VALUE list)
 {
     rb_ary_push(list, iseq);
@@ -1031,44 +998,38 @@ static int collect_file(VALUE path, VALUE iseq, VALUE list)
 
 static void begin_walk(bool bodies_only)
 {
-    VALUE argument = rb_cModule;
-    PS_KEEP(functions.modules, hidden(rb_ary_new()));
-    functions.names = Qnil;
-    PS_KEEP(functions.bodies_seen, hidden(rb_ary_new()));
-    functions.next_file = functions.next_module = functions.next_body = 0;
+    PS_KEEP(functions.bodies_seen, ps_hidden(rb_ary_new()));
+    functions.next_file = functions.next_body = 0;
     /* If names decide the coverage, few of a file's methods may be covered. */
     bool by_file = !bodies_only && ps_jit_is_on() && !NIL_P(kept.files) &&
                    (functions.everything || !ps_coverage_by_name());
-    PS_KEEP(functions.files, hidden(rb_ary_new()));
+    PS_KEEP(functions.files, ps_hidden(rb_ary_new()));
     if (by_file) rb_hash_foreach(kept.files, collect_file, functions.files);
     functions.bodies_only = bodies_only;
     functions.loaded_ns = 0;
     functions.walks++;
     functions.walk_now = false;
-    rb_block_call(rb_const_get(rb_cObject, rb_intern("ObjectSpace")), id_each_object, 1, &argument,
-                  collect_module, functions.modules);
+    ps_walk_begin(&functions.walk);
 }
 
 /* Continues until the end of the slice. True when the walk is done. */
 static bool continue_walk(uint64_t end)
 {
-    if (NIL_P(functions.modules)) return true;
+    if (!ps_walk_is_under_way(&functions.walk)) return true;
     while (functions.next_file < RARRAY_LEN(functions.files)) {
         int failed = 0;
         rb_protect(add_file_protected, RARRAY_AREF(functions.files, functions.next_file++), &failed);
         if (failed) drop_error();
         if (ps_monotonic_ns() > end) return false;
     }
-    while (functions.next_module < RARRAY_LEN(functions.modules)) {
-        if (!look_at_module(RARRAY_AREF(functions.modules, functions.next_module), end)) return false;
-        functions.next_module++;
-        if (ps_monotonic_ns() > end) return false;
-    }
+    if (!ps_walk_modules(&functions.walk, try_method, end)) return false;
     while (functions.next_body < RARRAY_LEN(functions.bodies_seen)) {
-        try_method(RARRAY_AREF(functions.bodies_seen, functions.next_body++));
+        VALUE body = RARRAY_AREF(functions.bodies_seen, functions.next_body++);
+        try_method(RARRAY_AREF(body, 0), RARRAY_AREF(body, 1));
         if (ps_monotonic_ns() > end) return false;
     }
-    functions.files = functions.modules = functions.bodies_seen = Qnil;
+    ps_walk_end(&functions.walk);
+    functions.files = functions.bodies_seen = Qnil;
     functions.whole_walk = functions.walks;
     if (functions.evals >= EVALS_MAX / 2) retire_evals();
     return true;
@@ -1176,7 +1137,7 @@ static VALUE collect_part(RB_BLOCK_CALL_FUNC_ARGLIST(child, list))
 
 static VALUE begin_split(VALUE unused)
 {
-    VALUE parts = hidden(rb_ary_new());
+    VALUE parts = ps_hidden(rb_ary_new());
     rb_block_call(RARRAY_AREF(functions.places, functions.split), id_each_child, 0, NULL, collect_part,
                   parts);
     PS_KEEP(functions.parts, parts);
@@ -1278,7 +1239,7 @@ static bool needs_walk(void)
 {
     uint64_t loaded = PS_READ(functions.loaded_ns);
     if (PS_READ(functions.on) && PS_READ(functions.outs)) return true;
-    return PS_READ(functions.on) && (!NIL_P(functions.modules) || PS_READ(functions.walk_now) ||
+    return PS_READ(functions.on) && (ps_walk_is_under_way(&functions.walk) || PS_READ(functions.walk_now) ||
                                      (loaded && ps_monotonic_ns() - loaded > LOAD_PAUSE_NS));
 }
 
@@ -1290,7 +1251,7 @@ static VALUE walk_slice(VALUE unused)
         take_out(end);
         return Qnil;
     }
-    if (NIL_P(functions.modules)) begin_walk(true);
+    if (!ps_walk_is_under_way(&functions.walk)) begin_walk(true);
     continue_walk(end);
     return Qnil;
 }
@@ -1322,12 +1283,12 @@ static void switch_on(bool everything, rb_event_flag_t events)
     functions.evals = functions.next_line_eval = functions.walks = functions.whole_walk = 0;
     functions.outs = false;
     for (int i = 0; i < LINE_EVALS; i++) functions.line_evals[i] = -1;
-    PS_KEEP(functions.tracepoints, hidden(rb_ary_new()));
-    PS_KEEP(functions.places, hidden(rb_ary_new()));
-    PS_KEEP(functions.blocks, hidden(rb_funcall(rb_hash_new(), id_compare_by_identity, 0)));
-    PS_KEEP(functions.covered, hidden(rb_funcall(rb_hash_new(), id_compare_by_identity, 0)));
-    PS_KEEP(functions.bodies, hidden(rb_hash_new()));
-    PS_KEEP(functions.retired, hidden(rb_ary_new()));
+    PS_KEEP(functions.tracepoints, ps_hidden(rb_ary_new()));
+    PS_KEEP(functions.places, ps_hidden(rb_ary_new()));
+    PS_KEEP(functions.blocks, ps_hidden(rb_funcall(rb_hash_new(), id_compare_by_identity, 0)));
+    PS_KEEP(functions.covered, ps_hidden(rb_funcall(rb_hash_new(), id_compare_by_identity, 0)));
+    PS_KEEP(functions.bodies, ps_hidden(rb_hash_new()));
+    PS_KEEP(functions.retired, ps_hidden(rb_ary_new()));
     if (NIL_P(functions.script_hook))
         PS_KEEP(functions.script_hook, rb_tracepoint_new(0, RUBY_EVENT_SCRIPT_COMPILED, on_script, NULL));
     if (NIL_P(functions.raise_hook))
@@ -1370,7 +1331,7 @@ static void change_events(rb_event_flag_t events)
     functions.events = events;
     functions.next_target = 0;
     functions.last_target = functions.target_count;
-    PS_KEEP(functions.retired, hidden(rb_ary_new()));
+    PS_KEEP(functions.retired, ps_hidden(rb_ary_new()));
     /*
      * Methods that share a body need a walk: their entries have no write barrier for its new
      * TracePoint.
@@ -1412,7 +1373,7 @@ static void change_coverage(bool everything)
     functions.everything = everything;
     functions.next_foreign = 0;
     functions.last_foreign = functions.target_count;
-    PS_KEEP(functions.retired, hidden(rb_ary_new()));
+    PS_KEEP(functions.retired, ps_hidden(rb_ary_new()));
     cover_rows(&ps_function_table);
     cover_rows(&lines);
     functions.loaded_ns = ps_monotonic_ns(); /* see change_events() */
@@ -1441,7 +1402,8 @@ static bool switch_off(uint64_t end)
     functions.closing = true;
     rb_tracepoint_disable(functions.script_hook);
     switch_beside_calls(false);
-    functions.files = functions.modules = functions.names = functions.bodies_seen = functions.parts = Qnil;
+    ps_walk_end(&functions.walk);
+    functions.files = functions.bodies_seen = functions.parts = Qnil;
     functions.loaded_ns = 0;
     while (functions.target_count) {
         disable_target(functions.target_count - 1);

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/clock.h"
 #include "compat.h"
 
 static VALUE iseq_class, instance_method;
@@ -11,7 +12,7 @@ static VALUE iseq_class, instance_method;
 static VALUE thread_priority, thread_set_priority;
 static VALUE nobodys_method; /* an ISeq without callers, to kick the JIT with */
 static ID id_of, id_label, id_bind_call, id_enable, id_target, id_each_child, id_owner, id_super_method,
-    id_trace_points, id_disasm, id_is_match, id_first_lineno;
+    id_trace_points, id_disasm, id_is_match, id_first_lineno, id_each_object;
 static VALUE event_call, event_return, event_b_return; /* Symbols */
 /* Regexp: a `return` in a clause, as ISeq#disasm prints it */
 static VALUE throw_return;
@@ -33,6 +34,7 @@ void ps_methods_init(void)
     id_disasm = rb_intern("disasm");
     id_is_match = rb_intern("match?");
     id_first_lineno = rb_intern("first_lineno");
+    id_each_object = rb_intern("each_object");
     PS_KEEP(throw_return, rb_reg_new_str(rb_str_new_cstr("^(\\| )*\\d+ throw +1\\b"), 0));
     event_call = rb_id2sym(rb_intern("call"));
     event_return = rb_id2sym(rb_intern("return"));
@@ -154,6 +156,58 @@ void ps_disable_on(VALUE tracepoint, VALUE iseq_or_method)
 {
     rb_tracepoint_disable(tracepoint);
     if (RTEST(rb_obj_is_method(iseq_or_method))) ps_add_up_hooks();
+}
+
+VALUE ps_hidden(VALUE object)
+{
+    rb_obj_hide(object);
+    return object;
+}
+
+static VALUE collect_module(RB_BLOCK_CALL_FUNC_ARGLIST(module, list))
+{
+    rb_ary_push(list, module);
+    return Qnil;
+}
+
+void ps_walk_begin(ps_walk *walk)
+{
+    VALUE kind = rb_cModule;
+    PS_KEEP(walk->modules, ps_hidden(rb_ary_new()));
+    walk->names = Qnil;
+    walk->next_module = 0;
+    rb_block_call(rb_const_get(rb_cObject, rb_intern("ObjectSpace")), id_each_object, 1, &kind,
+                  collect_module, walk->modules);
+}
+
+/* Lists the methods of the current module. */
+static void list_names(ps_walk *walk)
+{
+    VALUE own = Qfalse, module = RARRAY_AREF(walk->modules, walk->next_module);
+    PS_KEEP(walk->names, ps_hidden(rb_class_instance_methods(1, &own, module)));
+    rb_ary_concat(walk->names, ps_hidden(rb_class_private_instance_methods(1, &own, module)));
+    walk->next_name = 0;
+}
+
+bool ps_walk_modules(ps_walk *walk, void (*look)(VALUE module, VALUE name), uint64_t end)
+{
+    while (!ps_walk_is_over(walk)) {
+        if (NIL_P(walk->names)) list_names(walk);
+        while (walk->next_name < RARRAY_LEN(walk->names)) {
+            VALUE name = RARRAY_AREF(walk->names, walk->next_name++);
+            look(RARRAY_AREF(walk->modules, walk->next_module), name);
+            if (ps_monotonic_ns() > end) return false;
+        }
+        walk->names = Qnil;
+        walk->next_module++;
+        if (ps_monotonic_ns() > end) return false;
+    }
+    return true;
+}
+
+void ps_walk_end(ps_walk *walk)
+{
+    walk->modules = walk->names = Qnil;
 }
 
 VALUE ps_find_method(VALUE module, VALUE name)

@@ -1,6 +1,7 @@
 /*
- * Methods as targets of TracePoints, for functions_hooks.c and latency_hooks.c. Call these
- * functions on a Ruby thread with the VM lock.
+ * Methods: which there are, what they contain, and how they become targets of TracePoints. For every
+ * hook that needs that, such as functions_hooks.c and latency_hooks.c. Call these functions on a Ruby
+ * thread with the VM lock.
  */
 #ifndef PS_METHODS_H
 #define PS_METHODS_H
@@ -11,6 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/atomic.h"
 #include "table/kept.h"
 
 /* What the code of a method contains: needed to tell how the method was left. */
@@ -26,6 +28,48 @@ struct ps_contents {
 };
 
 void ps_methods_init(void);
+
+/*
+ * Hides an object from ObjectSpace.each_object, which returns to the application every object that
+ * has a class. No method may be called on a hidden object.
+ */
+VALUE ps_hidden(VALUE object);
+
+/*
+ * A walk over the methods of all modules, in slices. Whoever has one begins with PS_NO_WALK and
+ * declares it: PS_KEPT(PS_HELD_WALK(walk)).
+ */
+typedef struct ps_walk {
+    VALUE modules;               /* Array; nil: no walk is under way */
+    VALUE names;                 /* Array: the methods of the current module; nil: not listed yet */
+    long next_module, next_name; /* their indexes */
+} ps_walk;
+#define PS_NO_WALK                                                                                           \
+    {                                                                                                        \
+        .modules = Qnil, .names = Qnil                                                                       \
+    }
+#define PS_HELD_WALK(walk) PS_HELD((walk).modules), PS_HELD((walk).names)
+
+/* Lists the modules that exist. Those that are made later are not walked over. */
+void ps_walk_begin(ps_walk *walk);
+/*
+ * Calls look() with each module and the name of each method that the module itself defines. Stops
+ * after the first call that ends later than `end` (CLOCK_MONOTONIC), and returns false. Returns true
+ * after the last module. A method may be gone when look() is called. look() must not raise.
+ */
+bool ps_walk_modules(ps_walk *walk, void (*look)(VALUE module, VALUE name), uint64_t end);
+/* Drops the lists. */
+void ps_walk_end(ps_walk *walk);
+/* From ps_walk_begin() to ps_walk_end(). On any thread, without the VM lock. */
+static inline bool ps_walk_is_under_way(const ps_walk *walk)
+{
+    return !NIL_P(PS_READ(walk->modules));
+}
+/* Did the walk come to the end of its modules? */
+static inline bool ps_walk_is_over(const ps_walk *walk)
+{
+    return walk->next_module >= RARRAY_LEN(walk->modules);
+}
 
 /*
  * The module's own method of that name, even if a prepended module overrides it. There must be a
