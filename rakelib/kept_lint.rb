@@ -27,7 +27,7 @@ class KeptLint
                                    "struct place" => "raises.recent is declared",
                                    "struct stack" => ON_STACK, "struct raise" => ON_STACK },
     "ruby/functions_hooks.c" => {
-      "struct target" => "ps_known_epoch says whether `last` is current; `whole` is an address of a target",
+      "struct target" => "ps_known_epoch says whether `last` is current",
       "struct added" => ON_STACK
     },
     "ruby/job.c" => { "queue" => OF_THE_VM },

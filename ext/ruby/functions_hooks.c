@@ -59,6 +59,7 @@
 enum { EVALS_MAX = 4096, LINE_EVALS = 256 };
 
 struct target {
+    uint64_t serial;   /* of this target alone: a later one may get its address */
     ps_row *row;       /* of its one method, once that was called; NULL: it covers several */
     ps_row *line_row;  /* of `lines`, likewise */
     bool several;      /* a whole file, or a method that defines others */
@@ -75,7 +76,7 @@ struct target {
     bool is_top;       /* a file, or the text of an eval: its methods can be split off */
     bool foreign;      /* covered only while everything is */
     bool waits;        /* a part of a split target, which still reports its calls */
-    ps_address whole;  /* the target that it was a part of */
+    uint64_t whole;    /* `serial` of the target that it was a part of; 0: of none */
     ID name;           /* of a define_method body, as in events */
     struct {           /* the last entry, if `row` is NULL */
         ps_address klass, method;
@@ -120,6 +121,7 @@ static struct {
     long next_target, last_target;   /* while their events are changed */
     long next_foreign, last_foreign; /* while foreign targets go or come */
     long free_number;                /* of the first retired target, or -1 */
+    uint64_t last_serial;            /* the highest one that a target got */
     uint32_t evals;                  /* targets that are evals with methods */
     long line_evals[LINE_EVALS];     /* numbers of the last evals without methods; -1: none */
     uint32_t next_line_eval;
@@ -179,7 +181,7 @@ PS_KEPT(PS_HELD(functions.tracepoints), PS_HELD(functions.places), PS_HELD(funct
 /* The functions whose lines were reported. Only their names are used; nothing is counted. */
 static ps_table lines;
 
-/* Method, class and target -> row of ps_function_table, and of `lines`. */
+/* Method, class and `serial` of a target -> row of ps_function_table, and of `lines`. */
 static ps_known_table known_calls = PS_KNOWN_TABLE, known_lines = PS_KNOWN_TABLE;
 
 static ID id_path, id_each_child, id_compare_by_identity, id_original_name, id_instruction_sequence,
@@ -255,7 +257,7 @@ static PS_APART ps_row *make_row(ps_table *table, ps_known_table *known_rows, co
                                  rb_trace_arg_t *arg)
 {
     VALUE method_id = rb_tracearg_method_id(arg), klass = rb_tracearg_defined_class(arg);
-    ps_key key = PS_KEY(klass, what_runs(method_id).value, (uintptr_t)target);
+    ps_key key = PS_KEY(klass, what_runs(method_id).value, target->serial);
     ps_known *known = ps_known_find(known_rows, key);
     if (PS_LIKELY(known && ps_known_is_current(known, key))) return known->what;
     ps_row *row = known ? known->what : NULL;
@@ -318,7 +320,7 @@ static bool is_named(const ps_row *row, const char *name, size_t size, VALUE pat
 static PS_APART ps_row *look_for_row(const ps_stack *stack, const struct target *target, rb_trace_arg_t *arg)
 {
     VALUE method_id = rb_tracearg_method_id(arg), klass = rb_tracearg_defined_class(arg);
-    ps_key key = PS_KEY(klass, method_id, (uintptr_t)target);
+    ps_key key = PS_KEY(klass, method_id, target->serial);
     ps_known *known = ps_known_find(&known_calls, key);
     if (PS_LIKELY(known && ps_known_is_current(known, key))) return known->what;
     char name[PS_NAME_BUFFER];
@@ -588,7 +590,6 @@ static void put_target(struct target *target, VALUE place)
         functions.free_number = before->next_free;
         rb_ary_store(functions.places, number, place);
         free_target(before);
-        ps_known_epoch++; /* keys of rows hold the address of the freed target */
     }
     functions.targets[number] = target;
 }
@@ -607,6 +608,7 @@ static long add_target(VALUE place, struct target is, bool may_raise)
         return -1;
     }
     *target = is;
+    target->serial = ++functions.last_serial;
     target->added = functions.walks;
     if (methods && (target->methods = ps_memory_take(methods * sizeof(struct ps_contents))) != NULL) {
         memcpy(target->methods, found.list, methods * sizeof(struct ps_contents));
@@ -1105,7 +1107,9 @@ static void on_script(VALUE tracepoint, void *unused)
 
 /*
  * The same method in other classes, or under other names, has the same TracePoint, so all its rows
- * are excluded. Some rows are of calls before the method was split off.
+ * are excluded. Some rows are of calls before the method was split off. It does not matter whether an
+ * entry is current: the class and the method of the entry may be gone, but its row is of the target
+ * with that serial.
  */
 static void exclude_all(const struct target *target)
 {
@@ -1114,9 +1118,9 @@ static void exclude_all(const struct target *target)
         ps_row *row = known_calls.places[i].what;
         uint64_t covering = known_calls.places[i].key.number;
         if (!row || row->function.excluded) continue;
-        bool is_part = ps_address_known(target->whole) && covering == target->whole.value && row->site &&
+        bool is_part = target->whole && covering == target->whole && row->site &&
                        row->site->line == (uint64_t)target->contents.line;
-        if (!is_part && covering != (uintptr_t)target) continue;
+        if (!is_part && covering != target->serial) continue;
         PS_WRITE(row->function.out_ns, now);
         PS_WRITE_RELEASE(row->function.excluded, PS_TAKEN_OUT);
     }
@@ -1150,7 +1154,7 @@ static VALUE add_part(VALUE iseq)
     forget_found();
     /* Several classes may have the method, which the whole did not note. */
     struct target part = {.contents = note_children(iseq), .shared = true, .waits = true};
-    part.whole = PS_ADDRESS(functions.targets[functions.split]);
+    part.whole = functions.targets[functions.split]->serial;
     part.foreign = functions.targets[functions.split]->foreign;
     part.several = part.contents.methods;
     if (part.several) note_method(iseq, part.contents);
@@ -1166,8 +1170,7 @@ static void end_split(void)
 {
     struct target *whole = functions.targets[functions.split];
     for (long i = 0; i < functions.target_count; i++)
-        if (ps_address_equal(functions.targets[i]->whole, PS_ADDRESS(whole)))
-            functions.targets[i]->waits = false;
+        if (functions.targets[i]->whole == whole->serial) functions.targets[i]->waits = false;
     whole->out = true;
     disable_target(functions.split);
     enable_target(functions.split, false); /* for its lines */
@@ -1410,7 +1413,7 @@ static bool switch_off(uint64_t end)
         free_target(functions.targets[--functions.target_count]);
         if (ps_monotonic_ns() > end) return false;
     }
-    forget(); /* another target may get the address of one of these */
+    forget();
     ps_table_clear(&lines);
     ps_known_clear(&known_lines);
     ps_memory_give(functions.targets, (size_t)functions.target_capacity * sizeof(*functions.targets));
