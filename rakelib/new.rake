@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require "open3"
+
 require_relative "abi_generator"
 
 # Writes what a new command or probe begins with, and prints the steps of CONTRIBUTING.md that
@@ -19,31 +21,19 @@ module New
     Command.new(name, probe, found.args.first).write
   end
 
-  def probe(name)
-    abort "#{name.inspect} is no name of a probe: group__event" unless name&.match?(/\A[a-z]+(__[a-z]+)?\z/)
-    abort "there is a probe #{name}" if probes.any? { |one| one.name == name }
-    Probe.new(name).write
+  # feature: the base name of its files; nil: that of the group's feature, or the group's name and "s".
+  def probe(name, feature = nil)
+    unless name&.match?(/\A[a-z]+(__[a-z]+)?\z/)
+      abort "#{name.inspect} is no name of a probe: lower-case letters, group__event, as thread__start"
+    end
+    abort "there is a probe #{name}: choose another name" if probes.any? { |one| one.name == name }
+    unless feature.nil? || feature.match?(/\A[a-z]+(_[a-z]+)*\z/)
+      abort "#{feature.inspect} is no name of a feature: lower-case letters and single underscores"
+    end
+    Probe.new(name, feature).write
   end
 
   def probes = AbiGenerator.new(File.read(AbiGenerator::SOURCE)).probes
-
-  def create(path, text)
-    abort "there is a file #{path}" if File.exist?(path)
-    File.write(path, text)
-    puts "wrote #{path}"
-  end
-
-  # Inserts a text in front of the only place that matches.
-  def insert(path, before, text)
-    whole = File.read(path)
-    found = whole.scan(before).size
-    abort "#{path}: #{before.inspect} is there #{found} times, and not once" unless found == 1
-
-    File.write(path, whole.sub(before) { "#{text}#{Regexp.last_match(0)}" })
-    puts "changed #{path}"
-  end
-
-  def insert_line(path, before, line) = insert(path, before, "#{line}\n")
 
   # Prints a section of CONTRIBUTING.md.
   def steps(heading)
@@ -51,34 +41,112 @@ module New
     puts "\nThe steps of CONTRIBUTING.md, the first of which is done:\n#{section}"
   end
 
-  Command = Struct.new(:name, :probe, :argument) do
+  # New files and changes of files. All of them are collected before any of them is written, so a
+  # change that is not possible leaves the checkout as it was.
+  class Changes
+    def initialize
+      @texts = {}
+      @created = []
+      @generated = []
+      @refused = []
+    end
+
+    def create(path, text)
+      return refuse("there is a file #{path}") if File.exist?(path)
+
+      @created << path
+      @texts[path] = text
+    end
+
+    # Names of files that `rake generate` is going to create.
+    def generates(*paths) = @generated.concat(paths)
+
+    def append(path, text) = @texts[path] = text_of(path) + text
+
+    # Inserts a text in front of the only place that matches.
+    def insert(path, before, text)
+      found = text_of(path).scan(before).size
+      return refuse(<<~REASON) unless found == 1
+        #{path} matches #{before.inspect} #{found} times, and not once: the place for a text is not clear.
+          The file has changed. Correct the pattern in rakelib/new.rake.
+      REASON
+
+      @texts[path] = text_of(path).sub(before) { "#{text}#{Regexp.last_match(0)}" }
+    end
+
+    def insert_line(path, before, line) = insert(path, before, "#{line}\n")
+
+    # Inserts an #include among those of headers in the same folder, which are sorted.
+    def include(path, header)
+      line = %(#include "#{header}"\n)
+      present = text_of(path).scan(%r{^#include "#{File.dirname(header)}/[^"]+"\n})
+      return refuse("#{path} includes no header of #{File.dirname(header)}/: add #{line}") if present.empty?
+
+      after = present.find { |one| one > line }
+      @texts[path] = text_of(path).sub(after || present.last) { |one| after ? line + one : one + line }
+    end
+
+    def refuse(reason) = @refused << reason.chomp
+
     def write
-      New.create("providers/#{name}.bt.erb", program)
-      New.create("lib/probescope/commands/#{name}.rb", gem)
-      New.create("spec/commands/#{name}_spec.rb", spec)
-      New.create("docs/how-to/#{name}.md", "# #{TODO}: the question?\n\n#{TODO}: tables of both languages\n")
-      New.insert("docs/schema/schemas.yml", /^  stat:\n/, schema)
-      New.insert_line("lib/probescope/cli.rb", /^ +"otel" => /,
-                      %(      "#{name}" => "#{TODO}: the question",))
-      New.insert("python/probescope/command/reports.py", /^class Slow\(/, wheel)
-      New.insert_line("python/probescope/command/reports.py", /^ +\*\*\{f"slow/,
-                      %(    "#{name}": #{constant},))
-      lists
+      abort "Nothing was written:\n#{@refused.map { |reason| "- #{reason}" }.join("\n")}" if @refused.any?
+
+      out, status = Open3.capture2e("git", "status", "--porcelain", "--", *changed)
+      @dirty = status.success? ? out.lines.map { |line| line.split.last } : []
+      @texts.each do |path, text|
+        File.write(path, text)
+        puts "#{@created.include?(path) ? "wrote" : "changed"} #{path}"
+      end
+    end
+
+    # Prints how to take all of it back.
+    def tell_how_to_start_again
+      clean = changed - @dirty
+      puts "To start again, without all that you have changed in these files since then:"
+      puts "  git checkout -- #{clean.join(" ")}" if clean.any?
+      @dirty.each { |path| puts "  (#{path} had other changes: remove by hand what was inserted)" }
+      puts "  rm #{(@created + @generated).join(" ")}" if @created.any?
+      puts "  bundle exec rake generate"
     end
 
     private
 
-    def lists
-      New.insert_line("spec/commands/bad_input_spec.rb", /^ +"requests" => "request__done"/,
-                      %(                  "#{name}" => "#{probe}",))
-      New.insert_line("spec/abi_spec.rb", /^ +"gvl" => /,
-                      %(      "#{name}" => /^@events\\[\\d+, .*\\]: \\d+/,))
-      New.insert_line("README.md", /^\| `probescope stat /,
-                      "| `probescope #{name} -p PID` | #{TODO}: the question |")
-      New.insert_line("docs/index.md", /^\| How do I trace several /,
-                      "| #{TODO}: the question? | [#{name}](how-to/#{name}.md) | `#{name}` |")
-      New.insert_line("mkdocs.yml", /^ +- Trace several /,
-                      %(      - #{TODO} the question?: "docs/how-to/#{name}.md"))
+    def text_of(path) = @texts[path] || File.read(path)
+    def changed = @texts.keys - @created
+  end
+
+  Command = Struct.new(:name, :probe, :argument) do
+    def write
+      changes = Changes.new
+      changes.create("providers/#{name}.bt.erb", program)
+      changes.create("lib/probescope/commands/#{name}.rb", gem)
+      changes.create("spec/commands/#{name}_spec.rb", spec)
+      changes.create("docs/how-to/#{name}.md",
+                     "# #{TODO}: the question?\n\n#{TODO}: tables of both languages\n")
+      changes.generates("providers/#{name}.bt", "docs/schema/#{name}.json")
+      changes.insert("docs/schema/schemas.yml", /^  stat:\n/, schema)
+      changes.insert_line("lib/probescope/cli.rb", /^ +"otel" => /,
+                          %(      "#{name}" => "#{TODO}: the question",))
+      changes.insert("python/probescope/command/reports.py", /^class Slow\(/, wheel)
+      changes.insert_line("python/probescope/command/reports.py", /^ +\*\*\{f"slow/,
+                          %(    "#{name}": #{constant},))
+      add_to_lists(changes)
+      changes.tap(&:write)
+    end
+
+    private
+
+    def add_to_lists(changes)
+      changes.insert_line("spec/commands/bad_input_spec.rb", /^ +"requests" => "request__done"/,
+                          %(                  "#{name}" => "#{probe}",))
+      changes.insert_line("spec/abi_spec.rb", /^ +"gvl" => /,
+                          %(      "#{name}" => /^@events\\[\\d+, .*\\]: \\d+/,))
+      changes.insert_line("README.md", /^\| `probescope stat /,
+                          "| `probescope #{name} -p PID` | #{TODO}: the question |")
+      changes.insert_line("docs/index.md", /^\| How do I trace several /,
+                          "| #{TODO}: the question? | [#{name}](how-to/#{name}.md) | `#{name}` |")
+      changes.insert_line("mkdocs.yml", /^ +- Trace several /,
+                          %(      - #{TODO} the question?: "docs/how-to/#{name}.md"))
     end
 
     def constant = name.capitalize
@@ -209,48 +277,77 @@ module New
     end
   end
 
-  Probe = Struct.new(:name) do
+  Probe = Struct.new(:name, :given) do
     def write
-      File.write(AbiGenerator::SOURCE, <<~YAML.gsub(/^(?=.)/, "  "), mode: "a")
+      known = known_feature
+      changes = Changes.new
+      changes.append(AbiGenerator::SOURCE, <<~YAML.gsub(/^(?=.)/, "  "))
 
         - name: #{name}
           about: "#{TODO}: what has happened."
           args:
             - {name: value, type: u64, about: "#{TODO}"}
       YAML
-      puts "changed #{AbiGenerator::SOURCE}"
-      New.insert_line("spec/ruby/every_probe_spec.rb", /^ +stats__done: /,
-                      "    #{name}: {value: 1}, # #{TODO}")
-      New.insert_line("tests/test_every_probe.py", /^ +"stats__done": /,
-                      %(    "#{name}": {"value": 1},  # #{TODO}))
-      known = Dir["ext/core/features/*.c"].sort.find do |file|
-        File.read(file).match?(/\.probes = .*PS_(BIT\()?#{group.upcase}_/)
-      end
-      known ? puts("#{known} has the feature: add PS_BIT(#{constant}) to its probes") : serve
+      changes.insert_line("spec/ruby/every_probe_spec.rb", /^ +stats__done: /,
+                          "    #{name}: {value: 1}, # #{TODO}")
+      changes.insert_line("tests/test_every_probe.py", /^ +"stats__done": /,
+                          %(    "#{name}": {"value": 1},  # #{TODO}))
+      add_feature(changes) unless known
+      changes.write
+      puts "#{known} has the feature: add PS_BIT(#{constant}) to its probes" if known
+      changes
     end
 
     private
 
     def group = name[/\A[a-z]+/]
     def constant = name.upcase
-    def feature = "#{group}s"
+    def feature = given || "#{group}s"
     def described = "ps_#{feature}_feature"
     def hooks = "ps_#{feature}_hooks"
 
-    def serve
-      New.create("ext/core/features/#{feature}.h", header)
-      New.create("ext/core/features/#{feature}.c", description)
-      New.insert_line("ext/core/features/features.c", %r{^#include "features/backtraces.h"},
-                      %(#include "features/#{feature}.h"))
-      New.insert("ext/core/features/features.c", /^    NULL,/, "    &#{described},\n")
-      places = {"ruby" => ["Ruby", "probescope.c", %r{^/\* trace_context\.c}],
-                "python" => ["Python", "module.c", %r{^/\* current_stack\.c}]}
-      places.each do |folder, (language, vm, before)|
-        New.create("ext/#{folder}/#{group}_hooks.c", hook(language))
-        New.insert("ext/#{folder}/hooks.h", before,
-                   "/* #{group}_hooks.c: #{name} */\nextern const ps_hooks #{hooks};\n\n")
-        New.insert("ext/#{folder}/#{vm}", /&requests_hooks/, "&#{hooks}, ")
+    # The file that describes the feature, if there is one already.
+    def known_feature
+      Dir["ext/core/features/*.c"].sort.find do |file|
+        next File.basename(file, ".c") == given && File.read(file).include?("#{described} = {") if given
+
+        File.read(file).match?(/\.probes = PS_(BIT\()?#{group.upcase}_/)
       end
+    end
+
+    def add_feature(changes)
+      check_names(changes)
+      changes.create("ext/core/features/#{feature}.h", header)
+      changes.create("ext/core/features/#{feature}.c", description)
+      changes.include("ext/core/features/features.c", "features/#{feature}.h")
+      changes.insert_line("ext/core/features/features.c", /^    NULL,/, "    &#{described},")
+      places = {"ruby" => ["Ruby", %r{^/\* trace_context\.c}],
+                "python" => ["Python", %r{^/\* current_stack\.c}]}
+      places.each do |folder, (language, before)|
+        changes.create("ext/#{folder}/#{feature}_hooks.c", hook(language))
+        changes.insert("ext/#{folder}/hooks.h", before,
+                       "/* #{feature}_hooks.c: #{name} */\nextern const ps_hooks #{hooks};\n\n")
+      end
+      changes.insert("ext/ruby/probescope.c", /&requests_hooks/, "&#{hooks}, ")
+      changes.insert_line("ext/python/module.c", /^ +&requests_hooks,/, "            &#{hooks},")
+    end
+
+    # mkmf finds a source by its base name alone, and the guard of a header is made of it. So a name
+    # is there once in all of ext, and so are the names that C sees.
+    def check_names(changes)
+      files = Dir["ext/**/*.{c,h}"].grep_v(%r{\Aext/core/test/})
+      taken = files.select { |file| [feature, "#{feature}_hooks"].include?(File.basename(file, ".*")) }
+      files.each do |file|
+        found = File.read(file)[/\b(?:#{described}|#{hooks}|PS_#{feature.upcase}_H)\b/]
+        taken << "#{found} in #{file}" if found && !taken.include?(file)
+      end
+      return if taken.empty?
+
+      changes.refuse(<<~REASON)
+        the name "#{feature}" of the feature is taken: #{taken.join(", ")}.
+          Choose another name, which its files, functions and tables then have:
+          bundle exec rake 'new:probe[#{name},#{name.squeeze("_")}]'
+      REASON
     end
 
     def header
@@ -283,7 +380,7 @@ module New
     def hook(language)
       <<~C
         /*
-         * #{TODO}: how #{language} tells of it.
+         * #{TODO}: how #{language} reports it.
          */
         #include "hooks.h"
 
@@ -304,7 +401,10 @@ module New
         {
             bool wants = (wanted & #{described}.probes) != 0;
             if (wants == on) return true;
-            /* #{TODO}: puts the hook in or takes it out. */
+            /*
+             * #{TODO}: puts the hook in or takes it out. If that can take longer than 2 ms, do a slice of
+             * it and return false, with `on` as it is: the core calls again.
+             */
             on = wants;
             return true;
         }
@@ -318,15 +418,20 @@ end
 namespace :new do
   desc "Write what a new command begins with: 'new:command[gcs,gc__done]' counts the events of that probe"
   task :command, %i[name probe] do |_, given|
-    New.command(given[:name], given[:probe])
+    changes = New.command(given[:name], given[:probe])
     Rake::Task["generate"].execute
     New.steps("Add a command")
+  ensure
+    changes&.tell_how_to_start_again
   end
 
-  desc "Write what a new probe begins with, in both languages: 'new:probe[thread__start]'"
-  task :probe, %i[name] do |_, given|
-    New.probe(given[:name])
+  desc "Write what a new probe begins with, in both languages: 'new:probe[thread__start]'; " \
+       "'new:probe[method__redefined,redefinitions]' names its files"
+  task :probe, %i[name feature] do |_, given|
+    changes = New.probe(given[:name], given[:feature])
     Rake::Task["generate"].execute
     New.steps("Add a probe")
+  ensure
+    changes&.tell_how_to_start_again
   end
 end
