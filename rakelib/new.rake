@@ -52,7 +52,7 @@ module New
     end
 
     def create(path, text)
-      return refuse("there is a file #{path}") if File.exist?(path)
+      return refuse("there is a file #{path}: choose another name, or remove it") if File.exist?(path)
 
       @created << path
       @texts[path] = text

@@ -14,6 +14,8 @@ SWITCHES = {"functions__all", "stats__by_request"}
 # This probe fires so many events that a busy tracer loses some. So it is not traced together with
 # probes that fire a single event.
 MANY = "object__alloc"
+# What this CPython cannot serve. What another version cannot serve is added in the same way as below:
+# `if sys.version_info < (3, 12): UNSERVED |= {...}`.
 UNSERVED = {"gvl__wait"}
 if sysconfig.get_config_var("Py_GIL_DISABLED"):
     UNSERVED |= {"sample", "sample__stats", "sample__frame", "object__alloc", "object__stats"}

@@ -10,6 +10,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+from probescope.abi import PROBES
 
 HAS_GIL = not sysconfig.get_config_var("Py_GIL_DISABLED")
 KNOWS_CLASSES = sys.version_info >= (3, 13) and HAS_GIL
@@ -78,10 +79,12 @@ def alive(references):
     return sorted(kinds), sum(one is not None for one in found)
 """
 
+# A tracer like that of a command attaches its probes. A new probe belongs to one of them, or to
+# NOTHING_OF_ITS_OWN.
 COMMANDS = {
     "hot": ["sample__stats", "sample__frame", "sample"],
     "calls": ["function__stats", "function__entry", "function__return"],
-    "slow": ["function__slow1ms", "function__slow10ms"],
+    "slow": ["function__slow1ms", "function__slow10ms", "function__slow100ms"],
     "exceptions": ["exception__stats", "exception__detail", "exception__raise", "exception__rescue"],
     "backtraces": ["backtrace__done"],
     "alloc": ["object__stats", "object__alloc"],
@@ -89,6 +92,13 @@ COMMANDS = {
     "gc": ["gc__start", "gc__done"],
     "requests": ["request__start", "request__done", "stats__by_request", "sample__stats"],
 }
+# Has no hook, covers more functions, or is never served.
+NOTHING_OF_ITS_OWN = {"stats__done", "status", "functions__all", "gvl__wait"}
+
+
+def test_the_commands_have_every_probe():
+    attached = {probe for probes in COMMANDS.values() for probe in probes}
+    assert attached | NOTHING_OF_ITS_OWN == set(PROBES)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -40,6 +40,12 @@
  * where the GIL would be: where the interpreter waits for something. So after a call of the
  * interpreter, what a hook has looked at may have changed. Rows stay where they are: no thread
  * clears a table while another thread's turn has begun and not ended.
+ *
+ * A turn must not begin in a callback that the interpreter calls with a lock of its own, such as the
+ * watcher of a type or a dict. A turn may have to be waited for. Meanwhile the interpreter gives up
+ * its critical sections, and what they protect changes in the middle of its operation. It does not
+ * give up a plain mutex, for which the thread that has the turn may be waiting. Such a callback only
+ * writes with PS_WRITE() and the like, and upkeep() does the rest.
  */
 typedef struct {
     ps_section section;

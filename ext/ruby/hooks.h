@@ -5,6 +5,11 @@
  * functions of Ruby, and TracePoint#enable, which is one instruction that delegates to C: see
  * ps_hold_vm_lock().
  *
+ * Work in slices (vm/vm.h) runs in ps_hold_vm_lock() (methods.h), so that no other thread runs during
+ * a slice. Calls that may raise are under rb_protect(): an exception would end the whole job, with
+ * the work of the other features. What was not done for an exception is reported by
+ * ps_info_degrade().
+ *
  * Rules inside a hook: never raise, never run Ruby code, never wait. Inside an allocation or GC
  * hook, never allocate either. Inside a GC hook, use pointers only and read no object.
  */

@@ -5,8 +5,18 @@ require_relative "support/opentelemetry"
 require_relative "support/tracing"
 
 RSpec.describe "an application that is traced" do
-  all = %w[function__stats exception__stats exception__detail object__stats sample__stats gc__done
-           stats__done]
+  # An example that attaches "every probe" attaches these. A new probe belongs to them if it has a hook
+  # of its own, else to one of the reasons below.
+  all = %w[function__stats exception__stats exception__detail backtrace__done object__stats
+           sample__stats gc__done gvl__wait stats__done]
+  left_out = {
+    "one of those has in the same hooks" => %w[function__slow1ms function__slow10ms function__slow100ms
+                                               gc__start sample sample__frame],
+    "fires so often that the examples would take minutes" => %w[function__entry function__return line
+                                                                exception__raise exception__rescue
+                                                                object__alloc],
+    "has no hooks of its own" => %w[request__start request__done functions__all stats__by_request status]
+  }
 
   # Starts a program and attaches every probe with the attacher in C, which can attach again and
   # again at no cost.
@@ -69,6 +79,10 @@ RSpec.describe "an application that is traced" do
     $turn = 0
   RUBY
   deliver = "Gate.done timeouts: timeouts, raises: raises, kills: kills, traces: $traces\n"
+
+  it "is traced by every probe, except those that are left out for a reason" do
+    expect(all + left_out.values.flatten).to match_array(Probescope::ABI::PROBES.keys.map(&:to_s))
+  end
 
   it "gets every Timeout, Thread#raise and Thread#kill, and has no frame of probescope in a " \
      "backtrace", :bpf do

@@ -16,19 +16,30 @@ enum { PS_HOOKS_MAX = 16 };
 
 struct ps_feature;
 
-/* The hooks of one feature (table/feature.h). */
+/*
+ * The hooks of one feature (table/feature.h).
+ *
+ * While a tracer listens, hook(), refused(), forget() and upkeep() run in Ruby's postponed job or on
+ * CPython's worker (ext/ruby/probescope.c, ext/python/worker.c). That time counts as what looking
+ * costs: the job is timed as a whole, and a thread of ours counts with all of its CPU time. So only
+ * what the VM calls at events is measured with ps_look_begin() and ps_look_end().
+ */
 typedef struct ps_hooks {
     /* NULL: hooks that serve no probe of the provider, such as those of latency probes. */
     const struct ps_feature *feature;
     /*
-     * Makes the hooks match the probes that have listeners, or does a slice of that. Returns true
-     * when it is done. It sees all probes, because some probes change what others do. When it
-     * refuses or degrades a probe, it sets the state itself (ps_info_state()).
+     * Makes the hooks match the probes that have listeners, or does a slice of that: at most about
+     * 2 ms, because threads of the application wait meanwhile. Returns true when it is done, and
+     * false when more is to be done. Then it is called again, after 4 ms as long as the VM gets on
+     * with the work, else after 50 ms, and perhaps with other probes. It is also called when nothing
+     * is to be done. It sees all probes, because some probes change what others do. When it refuses
+     * or degrades a probe, it sets the state itself (ps_info_state()).
      */
     bool (*hook)(uint32_t wanted);
     /*
      * Returns the reason why the feature's probes are refused for now, also while no tracer
-     * listens. hook() does not see probes that are refused. NULL: they are not refused.
+     * listens. hook() does not see probes that are refused. Called before each slice of hook(), so
+     * it takes no longer than a few microseconds. NULL: they are not refused.
      */
     const char *(*refused)(void);
     /* The probes that this VM never serves, and a function that returns why. NULL: it does. */
@@ -41,9 +52,14 @@ typedef struct ps_hooks {
     void (*forget)(void);
     /*
      * True when a hook left small work for later. Called on the watcher's thread, without the VM
-     * lock.
+     * lock, every 50 ms while a tracer listens and all hooks are as they should be. Called again with
+     * the VM lock before upkeep().
      */
     bool (*needs_upkeep)(void);
+    /*
+     * Does that work, or a slice of at most about 2 ms. What is left over is done 50 ms later, if
+     * needs_upkeep() returns true then.
+     */
     void (*upkeep)(void);
 } ps_hooks;
 
