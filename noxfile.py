@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Iterator, List, NamedTuple, Sequence
@@ -297,6 +298,9 @@ def tell_totals(session: nox.Session) -> None:
         if not any(line.startswith("skipped: pytest") for line in totals):
             print("pytest did not finish")
         return
+    reasons = [skip.get("message", "") for case in cases("pytest") for skip in case.iter("skipped")]
+    for reason, count in Counter(one for one in reasons if one.startswith("needs BPF")).items():
+        print(f"skipped: {count} tests, {reason}")
     left_out = sum("skipped" in tag for tag in tags)
     words = [f"{len(again)} failed", f"{len(tags) - left_out - len(again)} passed", f"{left_out} skipped"]
     seconds = sum(float(case.get("time", 0)) for case in cases("pytest"))
