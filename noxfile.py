@@ -18,7 +18,7 @@ import subprocess
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Iterator, List, NamedTuple, Sequence
+from typing import Iterator, List, NamedTuple, NoReturn, Sequence
 from xml.etree import ElementTree
 
 import nox
@@ -102,7 +102,7 @@ def units(session: nox.Session) -> None:
     start_logs(session)
     try:
         if not install(session, "pytest>=8"):
-            session.skip("no pytest")
+            no_pytest(session)
         link = site_packages(session) / "checkout.pth"
         link.write_text(f"{ROOT / 'python'}\n")
         run_pytest(session, ROOT, [], "-m", "not bpf and not slow")
@@ -120,6 +120,15 @@ def install(session: nox.Session, *packages: str, options: Sequence[str] = ()) -
     return True
 
 
+def no_pytest(session: nox.Session) -> NoReturn:
+    """Skips the session, because no test can run. That is an error for tests that are asked for by
+    name.
+    """
+    if any(argument.startswith("tests/") for argument in session.posargs):
+        session.error(f"no test has run: {PYTHON} has no pytest (. .ci/environment sets where pip looks)")
+    session.skip("no pytest")
+
+
 def try_to_install(session: nox.Session, package: str) -> None:
     try:
         session.install(package)
@@ -130,7 +139,7 @@ def try_to_install(session: nox.Session, package: str) -> None:
 def install_package(session: nox.Session) -> Path:
     """Returns the copy of the checkout from which it installs the package, and whose tests run."""
     if not install(session, "pytest>=8", "setuptools>=64", "wheel", options=["--upgrade"]):
-        session.skip("no pytest")
+        no_pytest(session)
     optional = OPTIONAL[:1] if list(session.posargs) == ["-m", "smoke"] else OPTIONAL
     try:
         session.install(*optional)
