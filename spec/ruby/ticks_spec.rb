@@ -161,8 +161,8 @@ RSpec.describe "samples at the tick", :bpf do
         end
         # `spin` has the self time of `first`. `first` has it with YJIT, as limits.md says: on a
         # new thread's stack, Ruby does not see the innermost frame of compiled code.
-        clock[:spin] = clock.delete(:first)
-        clock[:first] = clock.delete(:spin) if defined?(RubyVM::YJIT) && RubyVM::YJIT.enabled?
+        compiled = defined?(RubyVM::YJIT) && RubyVM::YJIT.enabled?
+        clock[:spin] = clock.delete(:first) unless compiled
         ticked = Process.clock_gettime(TICKED, :nanosecond) - ticked
         Gate.done clock.merge(whole: whole.call - began, ticked: ticked)
       RUBY
