@@ -14,13 +14,14 @@
  * dropped, and made again as their code is met.
  */
 enum { PLACES = 8192, MOST = PLACES / 2 };
+/* A sample of the tick under way may have the copy. Which is the last one is known after the tick. */
+#define THIS_TICK UINT64_MAX
 enum { LINE_TABLE_MOST = 64 * 1024, CHECK_AGAIN_NS = 100000000 };
 
 static struct {
     ps_copied_code **at; /* NULL: nothing is known */
     uint32_t count;
     ps_copied_code *replaced;
-    uint64_t next; /* number of the next sample */
 } copies;
 
 static void free_copy(ps_copied_code *code)
@@ -33,7 +34,7 @@ static void free_copy(ps_copied_code *code)
 
 static void replace(ps_copied_code *code)
 {
-    code->replaced_at = copies.next;
+    code->replaced_at = THIS_TICK;
     code->next = copies.replaced;
     copies.replaced = code;
 }
@@ -49,9 +50,9 @@ static void replace_all(void)
 
 void ps_copied_code_sampled(uint64_t next, uint64_t done)
 {
-    copies.next = next;
     for (ps_copied_code **at = &copies.replaced; *at;) {
         ps_copied_code *code = *at;
+        if (code->replaced_at == THIS_TICK) code->replaced_at = next;
         if (code->replaced_at > done) {
             at = &code->next;
             continue;

@@ -41,8 +41,8 @@ ps_copied_code *ps_copied_code_at(uintptr_t address, uintptr_t globals, bool che
  */
 uint32_t ps_copied_code_line(const ps_copied_code *code, long offset);
 /*
- * The next sample gets the number `next`, and those up to `done` are over: frees copies that were
- * replaced before.
+ * Called at the end of a tick. The next sample gets the number `next`, and those up to `done` are
+ * over: frees copies that were replaced before.
  */
 void ps_copied_code_sampled(uint64_t next, uint64_t done);
 /* Frees all copies: no sample has one any more. */

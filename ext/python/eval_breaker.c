@@ -1,6 +1,7 @@
 #include "eval_breaker.h"
 
 #include "base/atomic.h"
+#include "thread_states.h"
 
 #if PS_NEEDS_POKE
 
@@ -65,7 +66,7 @@ void ps_pending_check(void)
     int value = PS_READ(*flag());
     bool found = PyInterpreterState_Main()->ceval.recursion_limit == Py_GetRecursionLimit() &&
                  (value == 0 || value == 1);
-    PyThreadState *thread = PyInterpreterState_ThreadHead(PyInterpreterState_Main());
+    PyThreadState *thread = ps_first_thread(PyInterpreterState_Main());
     while (thread && thread->thread_id != _PyRuntime.main_thread) thread = PyThreadState_Next(thread);
     PS_WRITE(first, thread);
     PS_WRITE(known, found);

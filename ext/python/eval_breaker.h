@@ -11,7 +11,10 @@
 
 #include "compat.h"
 
-/* Any thread, without the GIL. False when the interpreter's list is full. */
+/*
+ * Any thread, without the GIL. False when the interpreter's list is full. Not from the watcher in a
+ * child of os.fork() before CPython has replaced the list's lock: see ps_os_fork_under_way().
+ */
 bool ps_pending_add(int (*call)(void *), void *argument);
 /* With the GIL: finds out whether the flag is where the headers of this build say. */
 void ps_pending_check(void);

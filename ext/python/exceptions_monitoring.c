@@ -11,6 +11,7 @@
 #include "features/exceptions.h"
 #include "usdt/info.h"
 #include "usdt/probe.h"
+#include "thread_states.h"
 
 /*
  * On 3.12 and later EXCEPTION_HANDLED reports an exception when its traceback is complete, and
@@ -448,7 +449,7 @@ bool ps_exceptions_hook_needs_upkeep(void)
 /* NULL: the thread has ended. */
 static PyThreadState *alive(ps_address thread)
 {
-    PyThreadState *one = PyInterpreterState_ThreadHead(PyInterpreterState_Main());
+    PyThreadState *one = ps_first_thread(PyInterpreterState_Main());
     while (one && !ps_address_equal(thread, PS_ADDRESS(one))) one = PyThreadState_Next(one);
     return one;
 }

@@ -8,6 +8,7 @@
 #include "table/flush.h"
 #include "usdt/info.h"
 #include "usdt/probe.h"
+#include "thread_states.h"
 
 /*
  * Before 3.12 no event reports exceptions without slowing down every line. So exceptions are
@@ -267,7 +268,7 @@ static void walk(PyTypeObject *type, bool on)
  */
 static bool is_trash_waiting(void)
 {
-    PyThreadState *thread = PyInterpreterState_ThreadHead(ps_thread_state()->interp);
+    PyThreadState *thread = ps_first_thread(ps_thread_state()->interp);
     while (thread && !thread->trash_delete_later) thread = PyThreadState_Next(thread);
     return thread != NULL;
 }

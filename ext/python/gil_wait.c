@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "calls/here.h"
 #include "eval_breaker.h"
+#include "hooks.h"
 
 /*
  * The search for the GIL's state ends after so many bytes. The state is in the first 100 KB of the
@@ -192,6 +193,7 @@ static int yield(void *unused)
 
 static void ask_main_thread(void)
 {
+    if (ps_os_fork_under_way()) return;
     if (!__atomic_exchange_n(&wait.asked, 1, __ATOMIC_SEQ_CST) && !ps_pending_add(yield, NULL))
         PS_WRITE(wait.asked, 0);
 }

@@ -2,12 +2,12 @@
 
 #if !PS_HAVE_MONITORING
 
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/atomic.h"
+#include "thread_states.h"
 
 /*
  * The profile hook and the trace hook of 3.11: each thread has one of each. Ours is put in for
@@ -77,35 +77,13 @@ static void put_in(struct hook *hook, PyThreadState *thread, Py_tracefunc *place
 }
 
 /*
- * The first state of the list that is whole. 3.11 puts a new state in front before it fills it, and
- * a thread does so without the GIL. Only the first state can be half-made, because whoever makes
- * one holds a lock. NULL: the first state has no `next` yet, for some instructions.
- */
-static PyThreadState *first_thread(void)
-{
-    PyThreadState *first = PyInterpreterState_ThreadHead(PyInterpreterState_Main());
-    return PS_READ_ACQUIRE(first->cframe) ? first : PS_READ_ACQUIRE(first->next);
-}
-
-/* The same, but waits for `next`. The number of tries is for a child that C has forked meanwhile. */
-static PyThreadState *await_first_thread(void)
-{
-    PyThreadState *first = first_thread();
-    for (int tries = 10000; !first && tries; tries--) {
-        sched_yield();
-        first = first_thread();
-    }
-    return first;
-}
-
-/*
  * Threads come and go with the GIL held, or are put in front. So the walk meets each thread that
  * was there when it began. A half-made thread is met at the next look.
  */
 static void put_in_all(enum ps_hook kind)
 {
     struct hook *hook = &hooks[kind];
-    PyThreadState *thread = hook->ours ? first_thread() : NULL;
+    PyThreadState *thread = hook->ours ? ps_first_thread_now(PyInterpreterState_Main()) : NULL;
     if (!thread) return;
     for (size_t i = 0; i < hook->count; i++) hook->owners[i].seen = false;
     for (; thread; thread = PyThreadState_Next(thread)) put_in(hook, thread, place_of(thread, kind));
@@ -129,7 +107,7 @@ void ps_thread_hooks_take_out(enum ps_hook kind)
 {
     struct hook *hook = &hooks[kind];
     if (!hook->ours) return;
-    PyThreadState *thread = await_first_thread();
+    PyThreadState *thread = ps_first_thread(PyInterpreterState_Main());
     for (; thread; thread = PyThreadState_Next(thread)) {
         Py_tracefunc *place = place_of(thread, kind);
         if (*place != hook->ours) continue;
@@ -156,7 +134,7 @@ static ps_trace_listener listeners[PS_TRACED];
  */
 static int on_trace(PyObject *object, PyFrameObject *frame, int what, PyObject *argument)
 {
-    const PyThreadState *first = what == PyTrace_CALL ? first_thread() : NULL;
+    const PyThreadState *first = what == PyTrace_CALL ? ps_first_thread_now(PyInterpreterState_Main()) : NULL;
     if (first && first->c_tracefunc != on_trace) upkeep();
     for (int i = 0; i < PS_TRACED; i++)
         if (listeners[i]) listeners[i](frame, what, argument);
@@ -198,7 +176,7 @@ void ps_thread_hooks_mind_thread(PyObject *function)
 /* Called by the VM as a pending call. */
 static int trace_again(void *silent)
 {
-    PyThreadState *thread = await_first_thread();
+    PyThreadState *thread = ps_first_thread(PyInterpreterState_Main());
     while (thread && thread != silent) thread = PyThreadState_Next(thread);
     if (!thread) return 0;
     thread->tracing--;

@@ -25,6 +25,7 @@
 #include "copied_contextvar.h"
 #include "eval_breaker.h"
 #include "stacks.h"
+#include "thread_states.h"
 
 #define LATE_NS 18000000u
 
@@ -116,7 +117,7 @@ static void sample(PyThreadState *thread, uint64_t weight, uint64_t thread_id)
 
 static void walk(PyInterpreterState *interpreter)
 {
-    PyThreadState *first = PyInterpreterState_ThreadHead(interpreter), *thread;
+    PyThreadState *first = ps_first_thread(interpreter), *thread;
     for (thread = first; thread; thread = PyThreadState_Next(thread))
         if (thread->id != sampling.worker) ps_thread_clocks_see(thread->id, (pthread_t)thread->thread_id);
     for (thread = first; thread; thread = PyThreadState_Next(thread)) {
@@ -185,6 +186,7 @@ bool ps_sampling_ask(void)
     if (!PS_READ(sampling.on)) return true;
     uint64_t now = ps_monotonic_ns(), asked = PS_READ(sampling.asked_ns);
     if (asked) return now - asked < LATE_NS;
+    if (ps_os_fork_under_way()) return false;
     PS_WRITE(sampling.asked_ns, now);
     if (ps_pending_add(take_on_main, NULL)) return true;
     PS_WRITE(sampling.asked_ns, 0);

@@ -16,6 +16,7 @@
 #include "base/fork.h"
 #include "gil_wait.h"
 #include "stacks.h"
+#include "thread_states.h"
 
 static struct {
     pthread_mutex_t lock;
@@ -190,7 +191,7 @@ static bool is_alone_with_worker(void)
 {
     PyThreadState *own = PyGILState_GetThisThreadState();
     if (!own || own != ps_thread_state() || ps_is_finalizing()) return false;
-    PyThreadState *state = PyInterpreterState_ThreadHead(own->interp);
+    PyThreadState *state = ps_first_thread(own->interp);
     /* The worker's state may be so new that it does not have its thread's id yet. */
     while (state && (state == own || state->thread_id == worker.thread || !state->thread_id))
         state = PyThreadState_Next(state);
