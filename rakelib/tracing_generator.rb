@@ -19,7 +19,7 @@ class TracingGenerator
     "python/probescope/command/complaints.py" => :python_complaints
   }.freeze
   UNITS = {nil => 0, "KiB" => 10, "MiB" => 20}.freeze
-  BOUNDS = "Bounds for the data that are read from a process."
+  BOUNDS = "Bounds for the data that are read from a process and from bpftrace."
   DISPLAY = "What of an answer is shown, and how."
   LOST = "What a trace could not count."
   COMPLAINTS = "Messages of bpftrace, with their meaning and the next step."
@@ -33,7 +33,7 @@ class TracingGenerator
 
   def initialize(yaml)
     definition = YAML.safe_load(yaml)
-    @bounds, @display, @lost = definition.fetch_values("bounds", "display", "lost")
+    @bounds, @display, @lost, @uncounted = definition.fetch_values("bounds", "display", "lost", "uncounted")
     complaints = definition.fetch("complaints")
     @container, @noise, @meanings = complaints.fetch_values("container", "noise", "meanings")
   end
@@ -46,6 +46,7 @@ class TracingGenerator
   def ruby_lost
     maps = fields("map").map { |name, map| "#{name}: #{string(map)}" }
     warnings = fields("warning").map { |name, text| "#{name}: #{string(text.gsub(/{(\w+)}/, '%<\1>d'))}" }
+    uncounted = @uncounted.map { |name, text| "#{name}: #{string(text.gsub(/{(\w+)}/, '%<\1>s'))}" }
     ruby(<<~RUBY.chomp)
       # #{LOST}
       module Lost
@@ -57,13 +58,17 @@ class TracingGenerator
         WARNINGS = {
       #{indent(indent(warnings.join(",\n")))}
         }.freeze
+        # {loss that is not counted => warning}
+        UNCOUNTED = {
+      #{indent(indent(uncounted.join(",\n")))}
+        }.freeze
       end
     RUBY
   end
 
   def python_lost
     maps, warnings = %w[map warning].map do |what|
-      fields(what).map { |name, text| "#{string(name)}: #{string(text)}," }.join("\n")
+      entries(fields(what))
     end
     python(LOST, <<~PYTHON.chomp)
       # {field in JSON: map of the program}
@@ -73,6 +78,10 @@ class TracingGenerator
       # {field: warning}, with the number and the keys that would be enough
       WARNINGS = {
       #{indent(indent(warnings))}
+      }
+      # {loss that is not counted: warning}
+      UNCOUNTED = {
+      #{indent(indent(entries(@uncounted)))}
       }
     PYTHON
   end
@@ -143,6 +152,9 @@ class TracingGenerator
       #{text}
     PYTHON
   end
+
+  # Returns the entries of a dict.
+  def entries(texts) = texts.map { |name, text| "#{string(name)}: #{string(text)}," }.join("\n")
 
   def fields(what) = @lost.transform_values { |row| row[what] }.compact
 

@@ -3,7 +3,7 @@
 # Generated from providers/tracing.yml by `rake generate`. Do not edit.
 module Probescope
   module Tracing
-    # Bounds for the data that are read from a process.
+    # Bounds for the data that are read from a process and from bpftrace.
     module Bounds
       # Most bytes in one read of a process's memory.
       READ_BYTES = 1 << 20
@@ -33,6 +33,8 @@ module Probescope
       MAPS_FILES = 4096
       # Most libraries of an application's own probes; there is one for each provider.
       OWN_LIBRARIES = 256
+      # Size of the pipe for bpftrace's output; every user may ask for so much.
+      PIPE_BYTES = 1 << 20
       # Most address space that the reading child may add to what it has at its start.
       READER_BYTES = 96 << 20
     end

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "bounds"
 require_relative "bpftrace"
 require_relative "tool"
 
@@ -15,8 +16,6 @@ module Probescope
       # Seconds after SIGSTOP. After that, a bpftrace without probes is killed although it has not
       # stopped.
       STOP_LIMIT = 1.0
-      # The size of the pipe for bpftrace's output: what an ordinary user may ask for.
-      PIPE_BYTES = 1 << 20
       # fcntl's F_SETPIPE_SZ, which Ruby has no name for.
       SET_PIPE_SIZE = 1031
 
@@ -163,7 +162,7 @@ module Probescope
 
       # A user with very many pipes may not have larger ones.
       def widen(pipe)
-        pipe.fcntl(SET_PIPE_SIZE, PIPE_BYTES)
+        pipe.fcntl(SET_PIPE_SIZE, Bounds::PIPE_BYTES)
       rescue SystemCallError
         nil
       end
@@ -172,7 +171,7 @@ module Probescope
       def drain
         return if out.closed?
 
-        bytes = out.read_nonblock(PIPE_BYTES, exception: false)
+        bytes = out.read_nonblock(Bounds::PIPE_BYTES, exception: false)
         @rest << bytes if bytes.is_a?(String)
       end
 

@@ -175,9 +175,7 @@ module Probescope
         sampled = member[:probes].any? { |name, probe| name.start_with?("sample") && probe[:state] == "on" }
         return unless part && sampled
 
-        say("the ticks at which samples are taken missed #{Figure.share(part)} of the CPU time " \
-            "of process #{member[:pid]}; shares may be wrong by as many points, and what threads do " \
-            "right after a wait has too few samples (docs/reference/limits.md)")
+        say(format(Lost::UNCOUNTED.fetch(:missed_by_ticks), share: Figure.share(part), pid: member[:pid]))
       end
 
       def ends
@@ -201,7 +199,7 @@ module Probescope
 
       # A flush that was shown is also in a map, and bpftrace prints its maps last.
       def cut_off
-        say("bpftrace ended without its last figures: more events may be lost than are counted")
+        say(Lost::UNCOUNTED.fetch(:cut_off))
       end
 
       def torn

@@ -1,4 +1,4 @@
-"""Bounds for the data that are read from a process.
+"""Bounds for the data that are read from a process and from bpftrace.
 
 Generated from providers/tracing.yml by `rake generate`. Do not edit.
 """
@@ -33,5 +33,7 @@ MAPS_BYTES = 12 << 20
 MAPS_FILES = 4096
 # Most libraries of an application's own probes; there is one for each provider.
 OWN_LIBRARIES = 256
+# Size of the pipe for bpftrace's output; every user may ask for so much.
+PIPE_BYTES = 1 << 20
 # Most address space that the reading child may add to what it has at its start.
 READER_BYTES = 96 << 20

@@ -23,3 +23,8 @@ WARNINGS = {
     "details": "{number} exception details were over the limit of 10 a second",
     "unread": "{number} events have no function: memory of the process could not be read",
 }
+# {loss that is not counted: warning}
+UNCOUNTED = {
+    "cut_off": "bpftrace ended without its last figures: more events may be lost than are counted",
+    "missed_by_ticks": "the ticks at which samples are taken missed {share} of the CPU time of process {pid}; shares may be wrong by as many points, and what threads do right after a wait has too few samples (docs/reference/limits.md)",
+}

@@ -13,7 +13,8 @@ import sys
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
-from probescope.command import cells, columns, machine, tables
+from probescope.command import cells, columns, lost, machine, tables
+from probescope.command.bounds import PIPE_BYTES
 from probescope.command.complaint import complaint
 from probescope.command.definitions import MAP_KEYS, SCHEMA, Column
 from probescope.command.errors import CommandError, Refused, Usage
@@ -83,8 +84,6 @@ EARLY = 0.25
 SETTLE = 0.02
 # Limit on the time that the process takes to install its hooks when its threads are busy.
 HOOK_SECONDS = 2
-# The size of the pipe for bpftrace's output: what an ordinary user may ask for.
-PIPE_BYTES = 1 << 20
 F_SETPIPE_SZ = 1031  # fcntl has the name from Python 3.10 on
 CHECK = "probescope doctor"
 
@@ -382,7 +381,7 @@ class Output:
         for text in tables.lost(self.result, room):
             self.say(text)
         if self._timed and self._told and not self.result.has_maps:
-            self.say("bpftrace ended without its last figures: more events may be lost than are counted")
+            self.say(lost.UNCOUNTED["cut_off"])
         if not self.result.wall_ns and (self._report or (self._timed and not self._told)):
             pid = self.result.pid
             raise CommandError(f"nothing is known of process {pid}: no interval ended", f"{CHECK} -p {pid}")
@@ -402,11 +401,8 @@ class Output:
         part, probes = self.result.missed_by_ticks, self.result.known.get("probes", {})
         on = [name for name in self._names if probes.get(name, {}).get("state") == "on"]
         if part is not None and any(name.startswith("sample") for name in on):
-            self.say(
-                f"the ticks at which samples are taken missed {share(part)} of the CPU time of process "
-                f"{self.result.pid}; shares may be wrong by as many points, and what threads do right "
-                "after a wait has too few samples (docs/reference/limits.md)"
-            )
+            text = lost.UNCOUNTED["missed_by_ticks"]
+            self.say(text.format(share=share(part), pid=self.result.pid))
 
     def _say_taken_out(self) -> None:
         known, pid = self.result.known, self.result.pid
