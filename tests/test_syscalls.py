@@ -80,8 +80,7 @@ def forks(file):
         stats()
         os._exit(0)
     os.waitpid(pid, 0)
-    # The library itself writes and yields at a fork. This is a call that it does not make.
-    os.getpriority(os.PRIO_PROCESS, 0)
+    os.write(file, b"forked")
 
 def work(file):
     stats()
@@ -110,6 +109,42 @@ serve()
 """
 
 STAT = r"stat|newfstatat|statx"
+# In a process of one thread, CPython's os.fork() makes the library end its own threads, and start
+# them again (3.12 and later).
+WORKS = """
+import os, time, traceback
+import gate
+
+def forks():
+    for _ in range(20):
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0)
+        os.waitpid(pid, 0)
+
+def formats():
+    try:
+        raise LookupError
+    except LookupError as error:
+        for _ in range(30):
+            for _ in traceback.TracebackException.from_exception(error).format():
+                pass
+    for _ in range(7):
+        time.thread_time()
+
+def serve():
+    gate.on("function__here", "stats__done", "backtrace__done")
+    gate.flushed(3)
+    forks()
+    formats()
+    gate.flushed()
+    print("called", flush=True)
+    gate.off("function__here")
+    gate.done()
+
+serve()
+"""
+
 KNOWN = {
     ("stats", STAT): 100,
     ("writes", "write"): 50,
@@ -121,15 +156,21 @@ KNOWN = {
     ("consumes", "write"): 10,
     ("consumes", STAT): 0,
     ("in_thread", STAT): 120,
-    ("forks", "getpriority"): 1,
+    ("forks", "write"): 1,
+    ("forks", "sched_yield"): 0,
+    # From 3.12 on os.fork() itself counts the threads of the process.
+    ("forks", "openat"): int(sys.version_info >= (3, 12)),
     ("work", STAT): 0,
     ("serve", ".*"): 0,  # it was open when the tracer came
 }
 
 
 def traced(program, children, *options):
-    """Returns the JSON of the command on a run of the program."""
-    started = program(PROGRAM)
+    return traced_run(program(PROGRAM), children, *options)
+
+
+def traced_run(started, children, *options):
+    """Returns the JSON of the command on a run of a program."""
     words = [*COMMAND, "trace", "syscalls", "-p", str(started.pid), "--json", *options]
     kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
     children.append(Child(words, env={**kept, "LANG": "C.UTF-8"}))
@@ -159,6 +200,27 @@ def test_calls_errors_and_bytes_of_each_function_are_counted(bpf, program, child
     assert told["lost"]["untold"] > 0  # the library's own thread
     assert any("made no traced call" in line for line in told["not_covered"])
     assert told["reach"]
+
+
+@pytest.mark.smoke
+def test_the_calls_of_the_library_have_rows_of_their_own(program, attach, children):
+    started = program(WORKS)
+    attach(started, "backtrace__done")
+    told = traced_run(started, children)
+    counts_threads = sys.version_info >= (3, 12)
+    assert called(told, "forks", "clone|clone3|fork|vfork") == 20
+    assert called(told, "forks", "wait4") == 20
+    assert called(told, "forks", "openat") == 20 * counts_threads
+    assert called(told, "forks", "write|sched_yield|clock_gettime") == 0
+    # A generator of lines begins with a reading of the thread's CPU clock.
+    assert called(told, "formats", "clock_gettime") == 7
+    assert called(told, "(probescope)", "clock_gettime") >= 30
+    if counts_threads:
+        assert called(told, "(probescope)", "openat") >= 20
+        assert called(told, "(probescope)", "clone|clone3") >= 1
+    places = [(row["file"], row["line"]) for row in told["rows"] if row["function"] == "(probescope)"]
+    assert set(places) == {(None, None)}
+    assert told["lost"]["unread"] == 0
 
 
 def test_only_calls_that_failed_or_were_slow_are_shown(bpf, program, children):

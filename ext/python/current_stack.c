@@ -147,6 +147,7 @@ static ps_stack *runs_on(ps_stack *stack)
 static PS_APART ps_stack *find_stack(void)
 {
     uint64_t looks = PS_READ(ps_stack_looks);
+    bool ours = ps_ours_begin(); /* until the record names the stack */
     ps_error error = ps_error_save();
     struct context *context = find_context();
     /* Only contexts of the current generation have shadows that wait. */
@@ -159,7 +160,9 @@ static PS_APART ps_stack *find_stack(void)
     if (context) context->looks = looks;
     current = context;
     ps_error_restore(error);
-    return runs_on(context ? context->running->stack : NULL);
+    runs_on(context ? context->running->stack : NULL);
+    ps_ours_end(ours);
+    return context ? context->running->stack : NULL;
 }
 
 ps_stack *ps_current_stack(void)

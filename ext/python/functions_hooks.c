@@ -8,6 +8,7 @@
 #include "base/atomic.h"
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/thread_record.h"
 #include "calls/suspended_calls.h"
 #include "features/coverage.h"
 #include "features/functions.h"
@@ -51,6 +52,7 @@ static uint32_t current_epoch(void)
 static void look_up(struct function *function, PyCodeObject *code)
 {
     PyObject *globals = PyEval_GetGlobals();
+    bool ours = ps_ours_begin();
     function->site = ps_code_site(code, globals);
     function->epoch = current_epoch();
     /* Without memory the site has neither the name nor the path. */
@@ -59,6 +61,7 @@ static void look_up(struct function *function, PyCodeObject *code)
             ? ps_code_is_covered(code, globals, functions.everything)
             : ps_coverage_function(function->site->path, function->site->name, functions.everything);
     function->row = NULL;
+    ps_ours_end(ours);
 }
 
 static ps_row *make_row(struct function *function)

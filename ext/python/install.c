@@ -18,6 +18,7 @@
 
 #include "base/fork.h"
 #include "base/memory.h"
+#include "base/thread_record.h"
 #include "eval_breaker.h"
 #include "gil_wait.h"
 
@@ -63,10 +64,12 @@ static void stop(void)
      * Both threads may be waiting for the GIL. Without a GIL, another thread may be in a hook and
      * wait for its turn.
      */
+    bool ours = ps_ours_begin();
     PyThreadState *state = PyEval_SaveThread();
     ps_watcher_stop();
     ps_worker_stop();
     PyEval_RestoreThread(state);
+    ps_ours_end(ours);
     while (!ps_features_unhook()) PyEval_RestoreThread(PyEval_SaveThread());
     change.half_done = false;
     ps_turn_end(&turn);

@@ -30,6 +30,7 @@
 
 #include "base/atomic.h"
 #include "base/clock.h"
+#include "base/thread_record.h"
 
 /*
  * The kernel counts a thread that has ended until it has buried the thread. For so long after the
@@ -113,8 +114,10 @@ static int resume(void *unused)
     bool at_last = ps_process_cpu_ns() - forks.returned_cpu_ns > HANDLERS_NS;
     if (!at_last && !has_returned() && Py_AddPendingCall(resume, NULL) == 0) return 0;
     forks.paused = false;
+    bool ours = ps_ours_begin();
     /* Another thread may be in the middle of uninstall(). */
     if (ps_features_installed()) ps_threads_resume();
+    ps_ours_end(ours);
     return 0;
 }
 
@@ -144,14 +147,18 @@ static void resume_threads(void) {}
 static PyObject *before(PyObject *self, PyObject *unused)
 {
     PS_WRITE(forks.under_way, forks.under_way + 1);
+    bool ours = ps_ours_begin();
     pause_threads();
+    ps_ours_end(ours);
     Py_RETURN_NONE;
 }
 
 static PyObject *after_in_parent(PyObject *self, PyObject *unused)
 {
     PS_WRITE(forks.under_way, forks.under_way - 1);
+    bool ours = ps_ours_begin();
     resume_threads();
+    ps_ours_end(ours);
     Py_RETURN_NONE;
 }
 

@@ -109,6 +109,7 @@ static PS_APART ps_stack *find_stack(VALUE fiber)
 {
     ps_stack *stack = NULL;
     uint64_t looks = PS_READ(ps_stack_looks);
+    bool ours = ps_ours_begin(); /* until the record names the stack */
     if (ps_is_main_ractor()) {
         VALUE thread = rb_thread_current();
         VALUE holder = rb_thread_local_aref(thread, key_of_stack);
@@ -131,6 +132,7 @@ static PS_APART ps_stack *find_stack(VALUE fiber)
     last.stack = stack;
     last.looks = looks;
     if (PS_UNLIKELY(PS_READ(ps_here_on))) ps_here_set(stack);
+    ps_ours_end(ours);
     return stack;
 }
 

@@ -16,6 +16,7 @@
 #include "base/fork.h"
 #include "base/memory.h"
 #include "base/stopwatch.h"
+#include "base/thread_record.h"
 #include "features/requests.h"
 #include "table/kept.h"
 #include "usdt/info.h"
@@ -130,9 +131,11 @@ static void run_job(void *unused)
         what &= ~hooks;
     }
     if (!what) return;
+    bool ours = ps_ours_begin();
     ps_stopwatch began = ps_stopwatch_start();
     ps_job_do(left_out, what);
     ps_looking_add(ps_stopwatch_stop(began));
+    ps_ours_end(ours);
 }
 
 /* It pins the object: objects are compared by their addresses. */
@@ -205,7 +208,9 @@ static VALUE unhook(VALUE unused)
 static VALUE native_stop(VALUE self)
 {
     if (!ps_features_installed()) return Qfalse;
+    bool ours = ps_ours_begin();
     ps_watcher_stop();
+    ps_ours_end(ours);
     ps_functions_stop();
     ps_features_uninstall();
     ps_while_nobody_switches(unhook, Qnil);

@@ -43,6 +43,7 @@
 #include "base/cpu_timer.h"
 #include "base/memory.h"
 #include "base/seccomp.h"
+#include "base/thread_record.h"
 #include "table/flush.h"
 #include "usdt/looking.h"
 #include "hooks.h"
@@ -223,6 +224,7 @@ static void tick(struct thread *thread, uint64_t cpu)
 static void on_signal(int signal, siginfo_t *info, void *context)
 {
     int error = errno;
+    bool ours = ps_ours_begin();
     int index = info->si_value.sival_int;
     if (info->si_code == SI_TIMER && index == PROBE) PS_FETCH_ADD(ticks.probed, 1);
     if (info->si_code == SI_TIMER && index >= 0 && index < THREADS_MAX && PS_READ(ticks.on)) {
@@ -238,6 +240,7 @@ static void on_signal(int signal, siginfo_t *info, void *context)
             ps_looking_add_ns(thread_cpu_ns() - began);
         }
     }
+    ps_ours_end(ours);
     errno = error;
 }
 
@@ -245,7 +248,9 @@ static void on_collection(VALUE tracepoint, void *unused)
 {
     if (rb_tracearg_event_flag(rb_tracearg_from_tracepoint(tracepoint)) == RUBY_INTERNAL_EVENT_GC_ENTER) {
         __atomic_store_n(&ticks.in_gc, 1, __ATOMIC_SEQ_CST);
+        bool ours = ps_ours_begin();
         wait_until_all_are_out();
+        ps_ours_end(ours);
         return;
     }
     __atomic_store_n(&ticks.in_gc, 0, __ATOMIC_SEQ_CST);
@@ -319,6 +324,7 @@ static void start(struct thread *thread, int tid, bool is_new)
 /* ruby: the Thread. Before 3.3, called with the VM lock. */
 static void arm(int tid, VALUE ruby, bool is_new)
 {
+    bool ours = ps_ours_begin();
     pthread_mutex_lock(&ticks.arming);
     struct thread *thread = ticks.on ? find(tid) : NULL;
     if (ticks.on && !thread) {
@@ -327,6 +333,7 @@ static void arm(int tid, VALUE ruby, bool is_new)
     }
     if (thread) thread->ruby = ruby;
     pthread_mutex_unlock(&ticks.arming);
+    ps_ours_end(ours);
 }
 
 /* Called on the thread itself, which ends, or is about to run another Ruby thread. */
@@ -334,6 +341,7 @@ static void disarm_this(void)
 {
     if (!PS_READ(ticks.on)) return;
     armed_in = 0;
+    bool ours = ps_ours_begin();
     pthread_mutex_lock(&ticks.arming);
     struct thread *thread = find((int)ps_thread_id());
     if (thread) {
@@ -342,6 +350,7 @@ static void disarm_this(void)
         PS_WRITE(thread->tid, 0);
     }
     pthread_mutex_unlock(&ticks.arming);
+    ps_ours_end(ours);
 }
 
 #ifdef HAVE_RB_INTERNAL_THREAD_SPECIFIC_KEY_CREATE

@@ -67,6 +67,9 @@ RSpec.describe "syscalls on a Ruby process", :bpf do
         @io.syswrite("forked")
       end
 
+      # 10 samples and more. Without a tracer of samples, it makes no system call.
+      def spins = 10_000_000.times { nil }
+
       def paths = PATHS.each { |path| 2.times { File.stat(path) rescue nil } }
 
       define_method("odd,\"name\"\n\e[31m") { 5.times { File.stat(FILE) } }
@@ -81,6 +84,7 @@ RSpec.describe "syscalls on a Ruby process", :bpf do
         fibers
         naps
         forks
+        spins
         public_send("odd,\"name\"\n\e[31m")
       end
     end
@@ -177,6 +181,21 @@ RSpec.describe "syscalls on a Ruby process", :bpf do
       expect(told["not_covered"].join).to include("calls of threads that made no traced call")
       expect(told["reach"]).to eq([Probescope::CLI.command("syscalls")::REACH])
     end
+  end
+
+  # At each sample the library reads clocks and sets a timer, and jobs read clocks, too. Ruby itself
+  # sets a timer at a fork.
+  it "has the library's own calls in rows of their own" do
+    hot = probescope_start("hot", "-p", shop.pid, "-d", 600, "--json")
+    shop.await_on("sample__stats")
+    (told,) = traced([])
+    expect(hot.stop(:INT).exitstatus).to eq(0), hot.err
+    expect_known(told)
+    clocks = told["rows"].select { |row| row["call"] == "clock_gettime" }
+    expect(clocks.map { |row| row.values_at("function", "file", "line") }).to eq([["(probescope)", nil, nil]])
+    expect(sum(told, "(probescope)", /\A(gettid|timer_settime)\z/)).to be >= 20
+    expect(sum(told, "Shop#spins", /\A(gettid|getpid|timer_settime)\z/)).to eq(0)
+    expect(told["lost"]).to include("unread" => 0)
   end
 
   it "shows only calls that failed, or that were slow" do

@@ -14,6 +14,8 @@
 #include <stdint.h>
 #include <time.h>
 
+#include "base/thread_record.h"
+
 #if defined(__x86_64__)
 #include <x86intrin.h>
 #endif
@@ -24,10 +26,13 @@ struct ps_clock {
 };
 extern struct ps_clock ps_clock;
 
+/* A CPU clock is read by a system call. */
 static inline uint64_t ps_clock_read(clockid_t id)
 {
     struct timespec t;
+    bool ours = id != CLOCK_MONOTONIC && ps_ours_begin();
     clock_gettime(id, &t);
+    ps_ours_end(ours);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
@@ -35,7 +40,10 @@ static inline uint64_t ps_clock_read(clockid_t id)
 static inline uint64_t ps_clock_try(clockid_t id)
 {
     struct timespec t;
-    if (clock_gettime(id, &t) != 0) return 0;
+    bool ours = ps_ours_begin();
+    int error = clock_gettime(id, &t);
+    ps_ours_end(ours);
+    if (error) return 0;
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 

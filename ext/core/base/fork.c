@@ -2,6 +2,8 @@
 
 #include <pthread.h>
 
+#include "base/thread_record.h"
+
 static ps_fork steps[PS_FORK_STEPS];
 static bool is_handled;
 
@@ -12,20 +14,26 @@ void ps_fork_at(enum ps_fork_step step, ps_fork what)
 
 static void before(void)
 {
+    bool ours = ps_ours_begin();
     for (int step = PS_FORK_STEPS - 1; step >= 0; step--)
         if (steps[step].before) steps[step].before();
+    ps_ours_end(ours);
 }
 
 static void in_parent(void)
 {
+    bool ours = ps_ours_begin();
     for (int step = 0; step < PS_FORK_STEPS; step++)
         if (steps[step].in_parent) steps[step].in_parent();
+    ps_ours_end(ours);
 }
 
 static void in_child(void)
 {
+    bool ours = ps_ours_begin();
     for (int step = 0; step < PS_FORK_STEPS; step++)
         if (steps[step].in_child) steps[step].in_child();
+    ps_ours_end(ours);
 }
 
 int ps_fork_init(void)

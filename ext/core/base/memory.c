@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/atomic.h"
+#include "base/thread_record.h"
 
 static size_t limit = PS_MEMORY_DEFAULT_LIMIT;
 static size_t used;
@@ -32,7 +33,9 @@ void *ps_memory_take(size_t size)
         PS_FETCH_ADD(used, -size);
         return NULL;
     }
+    bool ours = ps_ours_begin(); /* it may be a system call */
     void *memory = calloc(1, size);
+    ps_ours_end(ours);
     if (!memory) PS_FETCH_ADD(used, -size);
     return memory;
 }
@@ -40,7 +43,9 @@ void *ps_memory_take(size_t size)
 void ps_memory_give(void *memory, size_t size)
 {
     if (!memory) return;
+    bool ours = ps_ours_begin();
     free(memory);
+    ps_ours_end(ours);
     PS_FETCH_ADD(used, -size);
 }
 

@@ -5,5 +5,7 @@
 
 /* The gettid() of the calling thread, cached. The probes call it thread_id. */
 uint64_t ps_thread_id(void);
+/* The getpid() of the process, which is a system call. */
+int ps_process_id(void);
 
 #endif

@@ -1,6 +1,6 @@
 #include "calls/here.h"
 
-#include <pthread.h>
+#include <string.h>
 
 #include "base/atomic.h"
 #include "base/fork.h"
@@ -12,14 +12,12 @@
 
 enum { PER_CHUNK = 128, CHUNKS = PS_HERE_RECORDS / PER_CHUNK };
 
-_Static_assert(sizeof(ps_here) == 64, "one cache line");
 _Static_assert(offsetof(ps_here, layout) == 8 && offsetof(ps_here, epoch) == 16 &&
                    offsetof(ps_here, lock) == 24 && offsetof(ps_here, vm) == 32 &&
                    offsetof(ps_here, flags) == 40 && offsetof(ps_here, names) == 48,
                "probescope.yml tells these places");
 _Static_assert(sizeof(ps_frame) < 256 && offsetof(ps_row, site) < 256, "a place has 8 bits in the layout");
 
-bool ps_here_on;
 uint64_t ps_here_untold;
 
 static struct {
@@ -27,8 +25,6 @@ static struct {
     uint32_t made;  /* records that threads have or had */
     uint32_t given; /* those of them that no thread has now */
     uint32_t next;  /* where the search for one of these begins */
-    bool has_key;   /* `key` gives the record back when its thread ends */
-    pthread_key_t key;
 } pool;
 
 static uint32_t current_round = 1;
@@ -37,8 +33,6 @@ static struct {
     uint64_t address, bytes;
 } vm_lock;
 
-/* NULL: the thread has none. */
-static __thread ps_here *mine;
 static __thread uint32_t told; /* current_round when the thread last told where its record is */
 
 /* ---- The pool ---- */
@@ -52,9 +46,8 @@ static ps_here *record(uint32_t number)
 static void give_back(void *of_thread)
 {
     ps_here *here = of_thread;
-    mine = NULL;
     told = 0;
-    PS_WRITE(here->stack, NULL);
+    ps_record_clear(here, true);
     PS_WRITE_RELEASE(here->used, 0);
     PS_FETCH_ADD(pool.given, 1);
 }
@@ -86,7 +79,6 @@ static ps_here *take_new(void)
     ps_here *here = record(pool.made++);
     here->layout = PS_HERE_LAYOUT;
     here->epoch = &ps_stack_epoch;
-    here->flags = flags;
     here->names = PS_HERE_NAMES;
     here->used = 1;
     return here;
@@ -96,7 +88,8 @@ static ps_here *take(void)
 {
     ps_here *here = take_given();
     if (!here) here = take_new();
-    if (here && pthread_setspecific(pool.key, here) != 0) {
+    if (here) here->flags = flags;
+    if (here && !ps_record_keep(here)) {
         give_back(here);
         here = NULL;
     }
@@ -110,10 +103,11 @@ static ps_here *take(void)
 /* The child's only thread keeps its record. */
 static void after_fork_in_child(void)
 {
+    const ps_here *mine = ps_record();
     for (uint32_t i = 0; i < pool.made; i++) {
         ps_here *here = record(i);
         if (here == mine) continue;
-        here->stack = NULL;
+        ps_record_clear(here, true);
         here->used = 0;
     }
     pool.given = pool.made - (mine != NULL);
@@ -139,48 +133,74 @@ static PS_APART void tell(const ps_here *here)
 void ps_here_set(ps_stack *stack)
 {
     uint32_t round = PS_READ(current_round);
-    ps_here *here = mine;
+    ps_here *here = ps_record();
     if (!here) {
         if (!stack || told == round) return;
         told = round;
-        here = mine = take();
+        here = take();
         if (!here) return;
         told = 0;
     }
     if (flags & PS_HERE_SHARED) stack = NULL;
     if (stack) {
         /* A fiber may have run on another thread, whose record still names it. */
-        bool elsewhere = stack->here && stack->here != &here->stack && PS_READ(*stack->here) == stack;
-        if (elsewhere) PS_WRITE(*stack->here, NULL);
-        stack->here = &here->stack;
+        if (stack->here && stack->here != here) ps_record_forget(stack->here, stack);
+        stack->here = here;
     }
     PS_SIGNAL_FENCE();
-    PS_WRITE(here->stack, stack);
+    ps_record_set(here, stack);
     if (told == round || !PS_ENABLED(FUNCTION__HERE)) return;
     told = round;
     tell(here);
 }
 
-void ps_here_clear(void)
+static void clear(bool ours_too)
 {
-    for (uint32_t i = 0; i < pool.made; i++) PS_WRITE(record(i)->stack, NULL);
+    for (uint32_t i = 0; i < pool.made; i++) ps_record_clear(record(i), ours_too);
     PS_FETCH_ADD(ps_stack_looks, 1);
 }
+
+void ps_here_clear(void)
+{
+    clear(false);
+}
+
+/* ---- What records name while the library works ---- */
+
+static struct {
+    ps_frame frame;
+    ps_row row;
+    ps_site site;
+    char name[sizeof(PS_HERE_OURS)];
+    char nothing[8];
+} ours;
+
+/* Written each time: a program reads only pages that are in memory. */
+static void prepare_ours(void)
+{
+    memcpy(ours.name, PS_HERE_OURS, sizeof(PS_HERE_OURS));
+    ours.nothing[0] = '\0';
+    ours.site = (ps_site){.name = ours.name, .file = ours.nothing, .path = ours.nothing};
+    ours.row.site = &ours.site;
+    ours.frame.row = &ours.row;
+    ps_stack_ours.frames = &ours.frame;
+    ps_stack_ours.depth = ps_stack_ours.capacity = 1;
+}
+
+/* ---- On and off ---- */
 
 void ps_here_listen(bool on)
 {
     if (on == ps_here_on) return;
-    if (on && !pool.has_key) {
-        pool.has_key = pthread_key_create(&pool.key, give_back) == 0;
-        if (!pool.has_key) {
-            ps_info_state(PS_PROBE_FUNCTION__HERE, PS_STATE_REFUSED,
-                          "the process has no pthread key left, by which the end of a thread is known");
-            return;
-        }
+    if (on && !ps_record_prepare(&ps_stack_ours, give_back)) {
+        ps_info_state(PS_PROBE_FUNCTION__HERE, PS_STATE_REFUSED,
+                      "the process has no pthread key left, by which the end of a thread is known");
+        return;
     }
+    if (on) prepare_ours();
     /* Nothing sets what records name while no tracer listens, so they name nothing meanwhile. */
     PS_WRITE(ps_here_on, on);
-    ps_here_clear();
+    clear(true);
     ps_here_tell_again();
 }
 

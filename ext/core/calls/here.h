@@ -13,6 +13,8 @@
  * At the end of a thread it is given back, and another thread takes it. It names no freed stack,
  * whoever frees the stack and whether or not the VM tells of a thread's end: each stack knows the
  * record that names it (ps_stack.here), and ps_stack_free() clears that.
+ *
+ * While the library itself works on the thread, the record names another stack (base/thread_record.h).
  */
 #ifndef PS_HERE_H
 #define PS_HERE_H
@@ -21,22 +23,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/thread_record.h"
 #include "calls/shadow_stack.h"
-
-/* Fields are only appended: the ABI of function__here has their places. One cache line. */
-typedef struct ps_here {
-    ps_stack *stack; /* NULL: none, or none that is known */
-    uint64_t layout; /* PS_HERE_LAYOUT */
-    const uint32_t *epoch;
-    uint64_t lock;  /* 0: not known */
-    uint64_t vm;    /* 0: not known */
-    uint64_t flags; /* PS_HERE_SHARED */
-    uint64_t names; /* PS_HERE_NAMES */
-    uint32_t used;  /* 1: a thread has it */
-} __attribute__((aligned(64))) ps_here;
-
-/* Several threads of the VM run on this native thread, and `stack` is always NULL. */
-enum { PS_HERE_SHARED = 1 };
 
 #define PS_OFFSET(type, field, place) ((uint64_t)offsetof(type, field) << (8 * (place)))
 #define PS_HERE_LAYOUT                                                                                       \
@@ -47,16 +35,14 @@ enum { PS_HERE_SHARED = 1 };
     (PS_OFFSET(ps_site, name, 0) | PS_OFFSET(ps_site, file, 1) | PS_OFFSET(ps_site, line, 2) |               \
      PS_OFFSET(ps_site, path, 3))
 
+/* The function that the library's own work on a thread of the application belongs to. */
+#define PS_HERE_OURS "(probescope)"
+
 enum {
     PS_HERE_RECORDS = 32768,
     PS_HERE_ROUND_NS = 250000000,
 };
 
-/*
- * True while a tracer listens to function__here, as last applied. Code that finds the stack of the
- * calling thread, or changes it, then calls ps_here_set().
- */
-extern bool ps_here_on;
 /* How often a thread got no record: there was no memory, or all are taken. */
 extern uint64_t ps_here_untold;
 

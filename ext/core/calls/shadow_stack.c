@@ -4,10 +4,11 @@
 
 #include "base/atomic.h"
 #include "base/memory.h"
+#include "base/thread_record.h"
 #include "calls/suspended_calls.h"
 #include "usdt/taken_out.h"
 
-uint32_t ps_stack_epoch = 1;
+ps_stack ps_stack_ours = {.epoch = 1};
 uint64_t ps_stack_lost, ps_stack_looks = 1;
 ps_table ps_function_table;
 
@@ -30,7 +31,7 @@ static void deactivate(const ps_stack *stack, const ps_frame *frame)
 void ps_stack_free(ps_stack *stack)
 {
     if (!stack) return;
-    if (stack->here && PS_READ(*stack->here) == stack) PS_WRITE(*stack->here, NULL);
+    if (stack->here) ps_record_forget(stack->here, stack);
     PS_SIGNAL_FENCE();
     /* Rows of an earlier epoch were freed, so its frames must not touch them. */
     if (stack->epoch == ps_stack_epoch)

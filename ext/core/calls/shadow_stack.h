@@ -86,11 +86,8 @@ typedef struct ps_stack {
     uint32_t raises;     /* exceptions raised on it */
     ps_open_calls *open; /* calls of latency probes; NULL: there were none */
     ps_address thread;   /* the VM's thread that last ran this fiber, where the VM has fibers */
-    /*
-     * The place of the record (here.h) that last named this stack. It may name another one now.
-     * NULL: none did.
-     */
-    struct ps_stack **here;
+    /* The record (here.h) that last named this stack. It may name another one now. NULL: none did. */
+    struct ps_here *here;
 } ps_stack;
 
 /* The figures of a finished call. */
@@ -102,8 +99,13 @@ typedef struct ps_call {
     bool resumed; /* its last entry was a resumption */
 } ps_call;
 
+/*
+ * What the records of threads name while the library works on them (base/thread_record.h). No call of
+ * the application is on it. It has the current epoch, so that its call is always open.
+ */
+extern ps_stack ps_stack_ours;
 /* Raised at each attach. Stacks of an earlier epoch are empty. */
-extern uint32_t ps_stack_epoch;
+#define ps_stack_epoch ps_stack_ours.epoch
 /*
  * Raised when each thread has to look up its stack once more: what it remembers may be freed, or its
  * record (here.h) is to name the stack. The watcher raises it, too.

@@ -2,7 +2,6 @@
 
 #include <string.h>
 #include <sys/random.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/thread_id.h"
@@ -129,7 +128,7 @@ static void start(ps_request *request, ps_text method, ps_text path, ps_text hea
     size_t size = copy(request->path, sizeof(request->path), path);
     begin_trace(request, header, &current);
     request->done = false;
-    request->pid = getpid();
+    request->pid = ps_process_id();
     ps_requests_told();
     request->start = ps_monotonic_ns();
     if (!PS_ENABLED(REQUEST__START)) return;
@@ -214,7 +213,7 @@ void ps_request_done(ps_request *request, ps_text template, uint64_t status)
     write_route(long_route, request, full, status);
     ps_routes_known(&request->counted, request->method, long_route);
     ps_routes_end(&request->counted);
-    if (!PS_ENABLED(REQUEST__DONE) || request->pid != getpid()) return;
+    if (!PS_ENABLED(REQUEST__DONE) || request->pid != ps_process_id()) return;
     ps_shorten(route, long_route, strlen(long_route));
     ps_span current;
     char traceparent[PS_TRACEPARENT_BUFFER];

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/thread_id.h"
+#include "base/thread_record.h"
 #include "features/requests.h"
 #include "usdt/probe.h"
 #include "usdt/probe_groups.h"
@@ -30,12 +31,14 @@ static uint64_t seed(void)
 {
     static uint64_t value;
     static pid_t of;
+    bool ours = ps_ours_begin();
     pid_t pid = getpid();
     if (of != pid) {
         if (getrandom(&value, sizeof(value), GRND_NONBLOCK) != sizeof(value))
             value ^= ps_monotonic_ns() ^ (uint64_t)pid << 32 ^ ps_clock_counter();
         of = pid;
     }
+    ps_ours_end(ours);
     return value;
 }
 

@@ -3,6 +3,7 @@
 
 #include <malloc.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/ptrace.h>
@@ -114,7 +115,8 @@ struct runner {
     pthread_t thread;
     ps_stack *stack;
     uint64_t record;
-    int state; /* 1: it runs; 2: it is to end */
+    bool marks; /* its record named the library when that worked */
+    int state;  /* 1: it runs; 2: it is to end */
 };
 
 static void *run_on(void *of)
@@ -122,6 +124,8 @@ static void *run_on(void *of)
     struct runner *runner = of;
     ps_here_set(runner->stack);
     runner->record = last_told().record;
+    runner->marks = ps_ours_begin();
+    ps_ours_end(runner->marks);
     PS_WRITE_RELEASE(runner->state, 1);
     while (PS_READ_ACQUIRE(runner->state) == 1) check_sleep_ms(1);
     return NULL;
@@ -249,6 +253,7 @@ static void names_no_freed_stack_whoever_frees_it(void)
     uint64_t mine = last_told().record;
     start(&runner, stack);
     CHECK(runner.record != mine);
+    CHECK(runner.marks);
     CHECK(named_by(runner.record) == stack);
     ps_stack_free(stack);
     CHECK(!named_by(runner.record));
@@ -367,11 +372,189 @@ static void leaves_the_child_its_own_record_only(void)
     end();
 }
 
+/* ---- While the library works ---- */
+
+static uint64_t site_of_ours(void)
+{
+    return (uintptr_t)ps_stack_ours.frames->row->site;
+}
+
+static void names_the_library_while_it_works(void)
+{
+    begin();
+    ps_stack *stack = ps_stack_new();
+    ps_here_set(stack);
+    uint64_t record = last_told().record, names = word(here, record + 48);
+    ps_stack_enter(stack, function(0), NULL);
+    bool ours = ps_ours_begin();
+    CHECK(ours);
+    CHECK_EQUAL(find_site(here, record), site_of_ours());
+    CHECK_STRING((const char *)(uintptr_t)word(here, site_of_ours() + offset(names, 0)), "(probescope)");
+    CHECK_STRING((const char *)(uintptr_t)word(here, site_of_ours() + offset(names, 1)), "");
+    /* Within that work. */
+    bool again = ps_ours_begin();
+    ps_ours_end(again);
+    CHECK_EQUAL(find_site(here, record), site_of_ours());
+    ps_stack_epoch++; /* its call stays open */
+    CHECK_EQUAL(find_site(here, record), site_of_ours());
+    ps_here_clear();
+    CHECK_EQUAL(find_site(here, record), site_of_ours());
+    ps_ours_end(ours);
+    CHECK(!named_by(record));
+    ps_here_set(stack);
+    ps_stack_enter(stack, function(1), NULL);
+    ours = ps_ours_begin();
+    ps_ours_end(ours);
+    CHECK_EQUAL(find_site(here, record), (uintptr_t)&sites[1]);
+    ps_stack_free(stack);
+    end();
+}
+
+/* Code of the application runs within the work, and enters a traced function. */
+static void names_the_application_where_it_runs_within_the_work(void)
+{
+    begin();
+    ps_stack *stack = ps_stack_new();
+    ps_here_set(stack);
+    uint64_t record = last_told().record;
+    bool ours = ps_ours_begin();
+    ps_here_set(stack);
+    ps_stack_enter(stack, function(2), NULL);
+    CHECK_EQUAL(find_site(here, record), (uintptr_t)&sites[2]);
+    ps_ours_end(ours);
+    CHECK_EQUAL(find_site(here, record), (uintptr_t)&sites[2]);
+    ps_stack_free(stack);
+    end();
+}
+
+static void *free_it(void *stack)
+{
+    ps_stack_free(stack);
+    return NULL;
+}
+
+static void names_no_stack_that_was_freed_during_the_work(void)
+{
+    begin();
+    ps_stack *stack = ps_stack_new();
+    ps_here_set(stack);
+    uint64_t record = last_told().record;
+    bool ours = ps_ours_begin();
+    pthread_t thread;
+    pthread_create(&thread, NULL, free_it, stack);
+    pthread_join(thread, NULL);
+    CHECK_EQUAL(find_site(here, record), site_of_ours());
+    ps_ours_end(ours);
+    CHECK(!named_by(record));
+    end();
+}
+
+static void names_the_library_only_while_a_tracer_listens(void)
+{
+    CHECK(!ps_ours_begin());
+    begin();
+    ps_stack *stack = ps_stack_new();
+    ps_here_set(stack);
+    uint64_t record = last_told().record;
+    bool ours = ps_ours_begin();
+    CHECK(ours);
+    ps_here_listen(false);
+    CHECK(!named_by(record));
+    ps_ours_end(ours);
+    CHECK(!named_by(record));
+    ps_stack_free(stack);
+    end();
+}
+
+static struct {
+    uint64_t record, within, nested;
+} handled;
+
+static void works_in_handler(int signal)
+{
+    (void)signal;
+    bool ours = ps_ours_begin();
+    handled.within = find_site(here, handled.record);
+    ps_ours_end(ours);
+    handled.nested = find_site(here, handled.record);
+}
+
+static void returns_from_a_signal_handler_to_what_was_named(void)
+{
+    begin();
+    ps_stack *stack = ps_stack_new();
+    ps_here_set(stack);
+    handled.record = last_told().record;
+    ps_stack_enter(stack, function(3), NULL);
+    signal(SIGUSR1, works_in_handler);
+    raise(SIGUSR1);
+    CHECK_EQUAL(handled.within, site_of_ours());
+    CHECK_EQUAL(handled.nested, (uintptr_t)&sites[3]);
+    bool ours = ps_ours_begin();
+    raise(SIGUSR1);
+    CHECK_EQUAL(handled.within, site_of_ours());
+    CHECK_EQUAL(handled.nested, site_of_ours());
+    ps_ours_end(ours);
+    CHECK_EQUAL(find_site(here, handled.record), (uintptr_t)&sites[3]);
+    signal(SIGUSR1, SIG_DFL);
+    ps_stack_free(stack);
+    end();
+}
+
+static struct {
+    uint64_t record, before, in_parent, in_child;
+} forked;
+
+static void look_before(void)
+{
+    forked.before = find_site(here, forked.record);
+}
+
+static void look_in_parent(void)
+{
+    forked.in_parent = find_site(here, forked.record);
+}
+
+static void look_in_child(void)
+{
+    forked.in_child = find_site(here, forked.record);
+}
+
+static void names_the_library_during_its_handlers_of_a_fork(void)
+{
+    begin();
+    ps_stack *stack = ps_stack_new();
+    ps_here_set(stack);
+    forked.record = last_told().record;
+    ps_stack_enter(stack, function(1), NULL);
+    ps_fork_at(PS_FORK_INSTALL, (ps_fork){look_before, look_in_parent, look_in_child});
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        int before = check_failures;
+        CHECK_EQUAL(forked.in_child, site_of_ours());
+        CHECK_EQUAL(find_site(here, forked.record), (uintptr_t)&sites[1]);
+        _exit(check_failures != before);
+    }
+    int status = -1;
+    CHECK_EQUAL(waitpid(child, &status, 0), child);
+    CHECK_EQUAL(status, 0);
+    CHECK_EQUAL(forked.before, site_of_ours());
+    CHECK_EQUAL(forked.in_parent, site_of_ours());
+    CHECK_EQUAL(find_site(here, forked.record), (uintptr_t)&sites[1]);
+    ps_fork_at(PS_FORK_INSTALL, (ps_fork){NULL, NULL, NULL});
+    ps_stack_free(stack);
+    end();
+}
+
 /* ---- Between any two instructions ---- */
 
-/* What the program may find, shared with the child that is stepped. 0: no open call. */
+/*
+ * What the program may find, shared with the child that is stepped. 0: no open call. ours: also the
+ * library, which may take or give memory.
+ */
 static struct {
-    uint64_t before, after;
+    uint64_t before, after, ours;
     uint64_t record;
 } * may;
 static pid_t stepped;
@@ -382,12 +565,15 @@ static bool read_there(uint64_t address, void *to, size_t size)
     return process_vm_readv(stepped, &local, 1, &remote, 1, 0) == (ssize_t)size;
 }
 
+enum { OURS = FUNCTIONS };
+
 static uint64_t site_of(int number)
 {
+    if (number == OURS) return site_of_ours();
     return number < 0 ? 0 : (uintptr_t)&sites[number];
 }
 
-/* The next step changes the innermost call from `before` to `after`; -1: none. */
+/* The next step changes the innermost call from `before` to `after`; -1: none; OURS: the library. */
 static void expect(int before, int after)
 {
     PS_WRITE(may->before, site_of(before));
@@ -447,7 +633,9 @@ static void run_stepped(void)
     mallopt(M_PERTURB, 0x5a); /* what is freed is overwritten */
     ptrace(PTRACE_TRACEME, 0, NULL, NULL);
     raise(SIGSTOP);
+    PS_WRITE(may->ours, site_of_ours());
     enter_and_leave(stack, OPEN, FULL + 1); /* it grows */
+    PS_WRITE(may->ours, 0);
     expect((OPEN - 1) % FUNCTIONS, -1);
     ps_stack_epoch++;
     expect(-1, -1);
@@ -461,12 +649,18 @@ static void run_stepped(void)
     expect(2, -1);
     ps_here_set(other);
     expect(-1, 3);
+    PS_WRITE(may->ours, site_of_ours()); /* its first frames */
     ps_stack_enter(other, function(3), NULL);
+    PS_WRITE(may->ours, 0);
     expect(3, 2);
     ps_here_set(stack);
+    expect(2, OURS);
+    bool ours = ps_ours_begin();
+    expect(OURS, 2);
+    ps_ours_end(ours);
     expect(2, -1);
+    PS_WRITE(may->ours, site_of_ours());
     ps_stack_free(stack);
-    expect(-1, -1);
     ps_stack_free(other);
     _exit(0);
 }
@@ -480,14 +674,15 @@ static void names_a_right_call_between_any_two_instructions(void)
     stepped = fork();
     if (stepped == 0) run_stepped();
     int status = 0;
-    uint64_t steps = 0, calls = 0, wrong = 0;
+    uint64_t steps = 0, calls = 0, wrong = 0, in_library = 0;
     CHECK_EQUAL(waitpid(stepped, &status, 0), stepped);
     while (WIFSTOPPED(status)) {
         uint64_t site = find_site(there, may->record);
         uint64_t before = PS_READ(may->before), after = PS_READ(may->after);
         steps++;
         calls += site != 0;
-        if (site != before && site != after && wrong++ < 5)
+        in_library += site == site_of_ours();
+        if (site != before && site != after && (!site || site != PS_READ(may->ours)) && wrong++ < 5)
             fprintf(stderr, "step %" PRIu64 ": %#" PRIx64 ", not %#" PRIx64 " or %#" PRIx64 "\n", steps, site,
                     before, after);
         if (ptrace(PTRACE_SINGLESTEP, stepped, NULL, NULL) != 0 || waitpid(stepped, &status, 0) != stepped)
@@ -497,6 +692,7 @@ static void names_a_right_call_between_any_two_instructions(void)
     CHECK_EQUAL(wrong, 0);
     CHECK(steps > 500);
     CHECK(calls > steps / 4);
+    CHECK(in_library > 100); /* mostly in calloc() and free() */
     munmap(may, sizeof(*may));
     end();
 }
@@ -512,6 +708,7 @@ static void names_nothing_where_threads_share(void)
     ps_stack *stack = ps_stack_new();
     start(&runner, stack);
     CHECK_EQUAL(word(here, runner.record), 0);
+    CHECK(!runner.marks);
     finish(&runner);
     ps_stack_free(stack);
     end();
@@ -531,6 +728,12 @@ int main(void)
     RUN(gives_records_back_and_keeps_their_addresses);
     RUN(has_a_record_for_each_of_many_threads);
     RUN_FORKING_BESIDE_THREADS(leaves_the_child_its_own_record_only);
+    RUN(names_the_library_while_it_works);
+    RUN(names_the_application_where_it_runs_within_the_work);
+    RUN(names_no_stack_that_was_freed_during_the_work);
+    RUN(names_the_library_only_while_a_tracer_listens);
+    RUN(returns_from_a_signal_handler_to_what_was_named);
+    RUN_FORKING(names_the_library_during_its_handlers_of_a_fork);
     RUN_FORKING(names_a_right_call_between_any_two_instructions);
     RUN(names_nothing_where_threads_share);
     return check_report("here");

@@ -25,7 +25,8 @@ module Probescope
           FAILED    calls that returned an error. ERESTART...: a signal interrupted the call; the kernel
                     repeats it or returns EINTR
           BYTES     read or written, of calls that return that number
-          FUNCTION  - where no traced function was open
+          FUNCTION  - where no traced function was open; (probescope): calls of the library itself, such as
+                    at a fork
           PATH      with --files: up to 127 bytes. Of two paths the first one, and of a link its own
       TEXT
       EXAMPLES = <<~TEXT
