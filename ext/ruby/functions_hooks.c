@@ -29,6 +29,7 @@
 #include "base/atomic.h"
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/thread_record.h"
 #include "features/coverage.h"
 #include "features/functions.h"
 #include "features/lines.h"
@@ -85,6 +86,15 @@ struct target {
         ps_row *row;
         uint64_t epoch; /* of ps_known_epoch */
     } last;
+    /*
+     * The rows that its calls were ever counted in. `known_calls` drops entries, so the rows of a
+     * function that is taken out are found here.
+     */
+    struct {
+        ps_row *first, **others;
+        uint32_t count, capacity; /* of `others` */
+        bool unknown;             /* there was no memory for one more */
+    } rows;
     uint32_t added; /* the number of the walk before it was added */
     uint32_t seen;  /* the number of the last walk that saw a method of it */
     long next_free; /* of a retired target: the number of the next one, or -1 */
@@ -250,12 +260,49 @@ static ps_address what_runs(VALUE method_id)
     return rb_profile_frames(0, 1, &frame, &line) == 1 ? PS_ADDRESS(frame) : PS_ADDRESS(Qnil);
 }
 
+/* Notes that the target counts calls in this row. Only where the row was not known. */
+static void note_row(struct target *target, ps_row *row)
+{
+    if (!target->rows.first || target->rows.first == row) {
+        target->rows.first = row;
+        return;
+    }
+    for (uint32_t i = 0; i < target->rows.count; i++)
+        if (target->rows.others[i] == row) return;
+    ps_row **others =
+        ps_memory_grown(target->rows.others, target->rows.count, &target->rows.capacity, sizeof(*others));
+    if (!others) {
+        target->rows.unknown = true;
+        return;
+    }
+    target->rows.others = others;
+    others[target->rows.count++] = row;
+}
+
+static void forget_rows(struct target *target)
+{
+    ps_memory_give(target->rows.others, target->rows.capacity * sizeof(*target->rows.others));
+    memset(&target->rows, 0, sizeof(target->rows));
+}
+
+/* The row of a name and a place, which is made if there is none. */
+static ps_row *row_at(ps_table *table, const char *name, size_t size, VALUE path, long line)
+{
+    const ps_site *site = ps_ruby_site(name, size, path, line);
+    ps_row *row = ps_table_row(table, (uintptr_t)site, 0, 0);
+    if (PS_UNLIKELY(!row->site)) {
+        if (!ps_covers_function(path, name, functions.everything)) row->function.excluded = PS_NOT_COVERED;
+        PS_WRITE_RELEASE(row->site, site);
+    }
+    return row;
+}
+
 /*
  * The row of a call, or of a line. Its key is name and place in ps_function_table, name and file in
  * `lines`. So a method that is defined anew gets a new row, and a method that many objects have is
  * one row.
  */
-static PS_APART ps_row *make_row(ps_table *table, ps_known_table *known_rows, const struct target *target,
+static PS_APART ps_row *make_row(ps_table *table, ps_known_table *known_rows, struct target *target,
                                  rb_trace_arg_t *arg)
 {
     VALUE method_id = rb_tracearg_method_id(arg), klass = rb_tracearg_defined_class(arg);
@@ -263,21 +310,21 @@ static PS_APART ps_row *make_row(ps_table *table, ps_known_table *known_rows, co
     ps_known *known = ps_known_find(known_rows, key);
     if (PS_LIKELY(known && ps_known_is_current(known, key))) return known->what;
     ps_row *row = known ? known->what : NULL;
+    bool ours = ps_ours_begin();
     char name[PS_NAME_BUFFER];
     size_t size = ps_event_name(name, arg);
     VALUE path = rb_tracearg_path(arg);
     long line = table == &lines ? 0 : NUM2LONG(rb_tracearg_lineno(arg));
     if (row && ps_ruby_site_is(row->site, name, size, path, line)) {
         ps_known_renew(known, key);
-        return row;
+    } else {
+        row = row_at(table, name, size, path, line);
+        if (!ps_row_is_overflow(table, row)) {
+            ps_known_put(known_rows, key, row);
+            if (table == &ps_function_table) note_row(target, row);
+        }
     }
-    const ps_site *site = ps_ruby_site(name, size, path, line);
-    row = ps_table_row(table, (uintptr_t)site, 0, 0);
-    if (PS_UNLIKELY(!row->site)) {
-        if (!ps_covers_function(path, name, functions.everything)) row->function.excluded = PS_NOT_COVERED;
-        PS_WRITE_RELEASE(row->site, site);
-    }
-    if (!ps_row_is_overflow(table, row)) ps_known_put(known_rows, key, row);
+    ps_ours_end(ours);
     return row;
 }
 
@@ -560,6 +607,7 @@ static void disable_target(long number)
 
 static void free_target(struct target *target)
 {
+    forget_rows(target);
     ps_memory_give(target->methods, target->method_count * sizeof(struct ps_contents));
     ps_memory_give(target, sizeof(*target));
 }
@@ -1074,6 +1122,7 @@ bool ps_functions_put_off(void)
 struct added {
     ps_doing doing;
     VALUE tracepoint;
+    bool ours;
 };
 
 static VALUE begin_adding(VALUE pointer)
@@ -1088,16 +1137,18 @@ static VALUE begin_adding(VALUE pointer)
 
 static VALUE end_adding(VALUE pointer)
 {
-    ps_doing_end(&adding, &((const struct added *)pointer)->doing);
+    const struct added *added = (const struct added *)pointer;
+    ps_doing_end(&adding, &added->doing);
     if (put_off) ps_job_ask();
     put_off = false;
+    ps_ours_end(added->ours);
     return Qnil;
 }
 
 static VALUE add_now(VALUE tracepoint)
 {
     if (!functions.on || functions.closing) return Qnil;
-    struct added added = {.tracepoint = tracepoint};
+    struct added added = {.tracepoint = tracepoint, .ours = ps_ours_begin()};
     ps_doing_begin(&adding, &added.doing);
     return rb_ensure(begin_adding, (VALUE)&added, end_adding, (VALUE)&added);
 }
@@ -1114,25 +1165,47 @@ static void on_script(VALUE tracepoint, void *unused)
     if (ps_is_main_ractor()) ps_objects_leave_out(add_script, tracepoint);
 }
 
+static void exclude(ps_row *row, uint64_t now)
+{
+    if (row->function.excluded) return;
+    PS_WRITE(row->function.out_ns, now);
+    PS_WRITE_RELEASE(row->function.excluded, PS_TAKEN_OUT);
+}
+
+/*
+ * Without memory for the rows of a target, rows of other functions at the same place end with them:
+ * a row that seems to go on would be wrong. At their next call their TracePoints are taken out, too.
+ */
+static void exclude_at(const char *path, uint64_t line, uint64_t now)
+{
+    for (uint32_t i = 0; i < ps_function_table.rows; i++) {
+        ps_row *row = ps_table_at(&ps_function_table, i);
+        if (row->site && row->site->path == path && row->site->line == line) exclude(row, now);
+    }
+}
+
+/* Excludes the rows of a target. line: those of functions that are defined there; 0: all. */
+static void exclude_rows(const struct target *target, uint64_t line, uint64_t now)
+{
+    const ps_row *first = target->rows.first;
+    if (!first) return;
+    for (uint32_t i = 0; i <= target->rows.count; i++) {
+        ps_row *row = i ? target->rows.others[i - 1] : target->rows.first;
+        if (!line || row->site->line == line) exclude(row, now);
+    }
+    if (target->rows.unknown) exclude_at(first->site->path, line ? line : first->site->line, now);
+}
+
 /*
  * The same method in other classes, or under other names, has the same TracePoint, so all its rows
- * are excluded. Some rows are of calls before the method was split off. It does not matter whether an
- * entry is current: the class and the method of the entry may be gone, but its row is of the target
- * with that serial.
+ * are excluded. Some rows are of calls before the method was split off.
  */
 static void exclude_all(const struct target *target)
 {
-    uint64_t now = ps_monotonic_ns();
-    for (uint32_t i = 0; i < known_calls.capacity; i++) {
-        ps_row *row = known_calls.places[i].what;
-        uint64_t covering = known_calls.places[i].key.number;
-        if (!row || row->function.excluded) continue;
-        bool is_part = target->whole && covering == target->whole && row->site &&
-                       row->site->line == (uint64_t)target->contents.line;
-        if (!is_part && covering != target->serial) continue;
-        PS_WRITE(row->function.out_ns, now);
-        PS_WRITE_RELEASE(row->function.excluded, PS_TAKEN_OUT);
-    }
+    uint64_t now = ps_monotonic_ns(), line = (uint64_t)target->contents.line;
+    exclude_rows(target, 0, now);
+    for (long i = 0; i < functions.target_count && target->whole; i++)
+        if (functions.targets[i]->serial == target->whole) exclude_rows(functions.targets[i], line, now);
 }
 
 /*
@@ -1320,6 +1393,7 @@ static void forget(void)
     for (long i = 0; i < functions.target_count; i++) {
         functions.targets[i]->row = functions.targets[i]->last.row = NULL;
         functions.targets[i]->last.klass = PS_NO_ADDRESS;
+        forget_rows(functions.targets[i]);
     }
 }
 

@@ -270,6 +270,47 @@ RSpec.describe "PROBESCOPE_MAX_OVERHEAD", :bpf do
     expect(answer["lost"].to_h.values.grep(Integer).sum).to eq(0)
   end
 
+  # GIVEN a method of two classes, which has one TracePoint. One of them calls it once, and a
+  # collection and calls of many other methods follow, so that this call is in no cache any more.
+  it "reports the end of counting for each class that has the function" do
+    program = start(".rb", <<~CODE)
+      class First
+        def shared = nil
+      end
+      Second = First.dup
+
+      class Others
+        NAMES = Array.new(400) { |i| "other\#{i}" }
+        NAMES.each { |name| class_eval("def \#{name} = nil", __FILE__, __LINE__) }
+        def each = NAMES.each { |name| public_send(name) }
+      end
+
+      $stdout.sync = true
+      trap("HUP") { $asked = true }
+      puts "ready"
+      sleep 0.01 until $asked
+      Second.new.shared
+      GC.start
+      Others.new.each
+      first = First.new
+      puts "called"
+      loop { first.shared }
+    CODE
+    running = calls(program)
+    program.await_on("function__stats")
+    program.signal(:HUP)
+    program.await_line(/\Acalled$/)
+    await_taken_out(program)
+    looking_from_now_on(program)
+    answer = ended(running)
+    rows = %w[First#shared Second#shared].to_h { |name| [name, row(answer, name)] }
+    expect(rows["First#shared"]["calls"]).to be > 1000
+    expect(rows["Second#shared"]["calls"]).to eq(1)
+    expect(rows.transform_values { |row| row["counted_until"] })
+      .to match(rows.transform_values { be_between(answer["begin"], answer["end"]) })
+    expect(row(answer, "Others#other0").values_at("calls", "counted_until")).to eq([1, nil])
+  end
+
   # Calls in other Ractors are not counted, but the hooks run there, too.
   it "holds in a program with Ractors" do
     program = start(".rb", <<~CODE)
