@@ -29,6 +29,15 @@ RSpec.describe "Reading bpftrace's JSON" do
     expect(output.maps["b"]["k"]).to be_valid_encoding
   end
 
+  it "keeps keys apart that differ only in bytes that are no UTF-8" do
+    output = read('{"type": "map", "data": {"@n": {"7,a\uffffffff": 1, "7,a\ufffffffe": 2, "7,é": 3}}}',
+                  %({"type": "map", "data": {"@file": {"7,a\xff": "a\xff", "7,a\xfe": "a\xfe"}}}).b)
+    expect(output.maps["n"].values).to eq([1, 2, 3])
+    expect(output.maps["n"].keys.last).to eq("7,é")
+    expect(output.maps["file"].to_h { |key, path| [output.maps["n"][key], path] })
+      .to eq(1 => "a\ufffd", 2 => "a\ufffd")
+  end
+
   it "counts lost events in the wording of each version" do
     expect(read('{"type": "lost_events", "data": {"events": 3}}',
                 '{"type": "lost_events", "count": 4, "data": {"events": 4}}').lost_events).to eq(7)

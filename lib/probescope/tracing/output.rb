@@ -13,6 +13,7 @@ module Probescope
       ESCAPE = /\\(?:uffffff(\h\h)|.)/n
 
       # {"raised" => {key => value}}. A key is text that is unique only within this run of bpftrace.
+      # A key that is no UTF-8 is binary: with U+FFFD for each wrong byte, two keys could be equal.
       attr_reader :maps
       # Events that bpftrace reports as lost.
       attr_reader :lost_events
@@ -50,9 +51,22 @@ module Probescope
         if bytes.include?(EXTENDED)
           bytes.gsub!(ESCAPE) { |escape| Regexp.last_match(1) ? Regexp.last_match(1).hex.chr : escape }
         end
-        JSON.parse(bytes.force_encoding(Encoding::UTF_8).scrub)
+        text = bytes.force_encoding(Encoding::UTF_8)
+        message = JSON.parse(text)
+        text.valid_encoding? ? message : whole(message)
       rescue JSON::ParserError
         nil
+      end
+
+      # Values with U+FFFD for each byte that is no UTF-8, and keys that stay different.
+      def whole(value)
+        case value
+        when String then value.scrub
+        when Array then value.map { |one| whole(one) }
+        when Hash
+          value.to_h { |key, one| [key.valid_encoding? ? key : key.b, whole(one)] }
+        else value
+        end
       end
     end
   end

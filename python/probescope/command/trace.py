@@ -309,10 +309,25 @@ def message(line: bytes) -> Tuple[str, Any]:
     bpftrace up to 0.27 prints a byte >= 0x80 as a sign-extended \\uffffffXX.
     """
     try:
-        told = json.loads(re.sub(rb"\\(?:uffffff(..)|.)", unescape, line).decode(errors="replace"))
-        return told["type"], told["data"]
+        text = re.sub(rb"\\(?:uffffff(..)|.)", unescape, line).decode(errors="surrogateescape")
+        told = json.loads(text)
+        data = told["data"]
+        return told["type"], data if text.isascii() else whole(data)
     except (ValueError, TypeError, KeyError):
         return "", None
+
+
+def whole(value: Any) -> Any:
+    """Returns the value with U+FFFD for each byte that is no UTF-8, and with keys that stay
+    different.
+    """
+    if isinstance(value, str):
+        return value.encode(errors="surrogateescape").decode(errors="replace")
+    if isinstance(value, list):
+        return [whole(one) for one in value]
+    if isinstance(value, dict):
+        return {key: whole(one) for key, one in value.items()}
+    return value
 
 
 def unescape(match: "re.Match[bytes]") -> bytes:
