@@ -49,6 +49,7 @@ if ENV["PROBESCOPE_ABI"]
       "gc" => /^@collections\[\d+, \w+\]: \d+/,
       "flow" => /^> .*\tShop#\w+\t/, "stat" => /^= \d+ \d+ \d+ [1-9]/, "light" => /^= \d+ \d+ \d+ 0 [1-9]/,
       "slow1ms" => /Shop#slow/, "slow10ms" => /Shop#slow/, "slow100ms" => /Shop#slow/,
+      "offcpu" => /^@blocked_ns\[\d+, \d+, \d+\]: \d+/,
       "syscalls" => /^@calls\[\d+, \d+, \d+\]: \d+/,
       "gvl" => /^@wall_ns\[\d+\]: \d+/, "requests" => /^@wall_ns\[\d+\]: \d+/, "all" => /\A/,
       "waits" => /^@wall_ns\[\d+\]: \d+/

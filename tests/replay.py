@@ -16,6 +16,7 @@ from probescope.command.display import TOP
 from probescope.command.errors import CommandError
 from probescope.command.programs import probes, program
 from probescope.command.reports import report_of
+from probescope.command.thread_states import Quiet
 from probescope.command.trace import Output, keys
 
 
@@ -27,6 +28,10 @@ def replay(asked, known):
     output.result.known = known
     output.result.ended = asked["ended"]
     output.result.waited_ns = known.get("waited_ns")
+    if "threads" in known:
+        files = dict(map(tuple, known["files"]))
+        threads = [(one, ran, call and tuple(call)) for one, ran, call in known["threads"]]
+        output.result.quiet = Quiet(threads, known["more_threads"], files)
     try:
         lines = [
             text for told in asked["output"].encode("latin-1").split(b"\n") for text in output.take(told)

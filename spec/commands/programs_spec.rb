@@ -49,10 +49,21 @@ RSpec.describe "The bpftrace programs, by themselves", :bpf do
 
   # A thread reports where its record is at its first call. Events before that have no function.
   it "have function__here last, so that it is attached first" do
-    told = programs.select { |path| File.read(path).include?(":function__here") }
+    told = programs.select { |path| File.read(path).include?(":function__here") } - following
     expect(told).not_to be_empty
     expect(told.map { |path| File.read(path).scan(/^(?:usdt|tracepoint):\S+:(\w+)/).flatten.last }.uniq)
       .to eq(["function__here"])
+  end
+
+  # These programs follow what all threads do from the first report of a thread on, and add it up at
+  # a switch. bpftrace attaches tracepoints in the order of the text, before usdt probes.
+  def following = programs.select { |path| File.read(path).include?("@followed") }
+
+  it "have function__here second if they follow threads, and the switch as the first tracepoint" do
+    expect(following).not_to be_empty
+    names = following.map { |path| File.read(path).scan(/^(?:usdt|tracepoint):\S+:(\w+)/).flatten }
+    expect(names.map { |all| all.first(3) }.uniq).to eq([%w[stats__done function__here sched_switch]])
+    expect(names.map { |all| all.count("sched_switch") }.uniq).to eq([1])
   end
 
   it "count with count() and sum() where several threads run at the same time" do

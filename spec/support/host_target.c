@@ -4,7 +4,7 @@
  * library), several times faster than once a second.
  *
  *   host_target [--period MS] [--rows N] [--burst N] [--flushes N] [--hostile] [--strings]
- *               [--abi N] [--state N] [--old] [--old-ruby] [--number N] [--without PROBE]
+ *               [--abi N] [--state N] [--old] [--old-ruby] [--number N] [--without PROBE] [--waits]
  *
  * Like the library, it flushes under a tracer: first when no semaphore has changed for a period,
  * then once a period. A flush is one event for each row and each kind of statistics, then
@@ -16,10 +16,12 @@
  * --flushes N: ends after these flushes.
  * --strings: its backtraces became strings.
  * --without PROBE: its runtime does not serve this probe.
+ * --waits: the thread that makes system calls sleeps in each row, too, and waits for a pipe.
  * --number N: its ids are those of process N, so that a spec can compute them before.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -292,7 +294,7 @@ static struct here {
     struct row rows[MOST_SITES];
     struct site sites[MOST_SITES];
 } * here;
-static int asked[2], null_device, calling_rows;
+static int asked[2], null_device, calling_rows, waits;
 static volatile int answered;
 
 static void fire_here(uint64_t thread)
@@ -314,6 +316,10 @@ static void *call_the_system(void *unused)
             for (int i = 0; i <= row; i++) syscall(SYS_getppid);
             syscall(SYS_access, "/nowhere/at/all", F_OK);
             if (syscall(SYS_write, null_device, "four", 4) != 4) abort();
+            if (waits) {
+                nanosleep(&(struct timespec){0, 1000000}, NULL);
+                poll(&(struct pollfd){asked[0], POLLIN, 0}, 1, 1);
+            }
             here->stack.depth = 0;
         }
     }
@@ -408,6 +414,7 @@ int main(int argc, char **argv)
         else if (!strcmp(argv[i], "--hostile")) hostile = 1;
         else if (!strcmp(argv[i], "--mute")) probescope_info.flags = 3;
         else if (!strcmp(argv[i], "--strings")) strings = 1;
+        else if (!strcmp(argv[i], "--waits")) waits = 1;
         else if (!strcmp(argv[i], "--without")) without = argv[i + 1];
         else if (!strcmp(argv[i], "--number")) number = value;
         else if (!strcmp(argv[i], "--abi")) probescope_info.abi = value;

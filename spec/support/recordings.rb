@@ -30,7 +30,9 @@ module Support
                  .to_h { |name, _| [name, [name]] }.except("slow").merge(SLOW, FILES).freeze
     # {program => versions of bpftrace that have not recorded it yet}
     LATER = {"syscalls" => %w[0.20 0.23 0.27], "syscalls_files_x86_64" => %w[0.20 0.23 0.27],
-             "waits" => %w[0.20]}.freeze
+             "offcpu" => %w[0.20 0.23 0.27], "waits" => %w[0.20]}.freeze
+    # {program => further options of host_target}
+    OPTIONS = {"offcpu" => %w[--waits]}.freeze
     BY_REQUEST = ["hot", "exceptions", "alloc", *SLOW.keys].to_h do |name|
       ["#{name}_by_request", [*TABLES.fetch(name), "--by-request"]]
     end.freeze
@@ -43,7 +45,7 @@ module Support
       "one" => {processes: [%w[--rows 3]]},
       "hostile" => {processes: [%w[--hostile --rows 1]],
                     only: %w[exceptions calls requests slow10ms alloc_by_request syscalls
-                             syscalls_files_x86_64 flow]},
+                             syscalls_files_x86_64 offcpu flow]},
       "several" => {processes: [%w[--rows 3], %w[--rows 2], %w[--hostile --rows 1]]},
       "full" => {processes: [%w[--rows 30]], order: {keys: 10},
                  only: %w[hot exceptions calls requests alloc_by_request slow10ms]},
@@ -62,7 +64,7 @@ module Support
     def of(program, (command, *argv))
       KINDS.select { |_, about| about.fetch(:only, [program]).include?(program) }.map do |kind, about|
         processes = about[:processes].map do |options|
-          options.map { |word| word == "3" ? ROWS.fetch(program, word) : word }
+          options.map { |word| word == "3" ? ROWS.fetch(program, word) : word } + OPTIONS.fetch(program, [])
         end
         Recording.new(program: program, kind: kind, command: command, argv: argv, processes: processes,
                       stopped: about.fetch(:stopped, 0), order: about.fetch(:order, {}))

@@ -64,7 +64,7 @@ module Support
       target = target(answers)
       served = target[:serves].to_h { |name| [name.to_s, {state: "off"}] }
       {
-        **target.slice(:runtime, :version, :waited_ns),
+        **target.slice(:runtime, :version, :waited_ns, :threads, :more_threads, :files),
         looking_ns: target[:tells_of_looking] ? 0 : nil,
         flags: target[:tells_of_requests] ? ["requests"] : [],
         probes: {**served, **target[:probes].transform_keys(&:to_s)}

@@ -14,6 +14,10 @@ module Probescope
       RIGHT = %i[share time time_above_zero count decimal bytes number].freeze
       # Kinds by whose figure rows are sorted.
       FIGURES = [*RIGHT, :errors].freeze
+      NO_FUNCTION = "(no traced function)"
+      # Reasons of offcpu whose words are not their names.
+      REASONS = {"vm_lock" => "VM lock", "timer_lock_or_child" => "timer, lock or child",
+                 "page_fault" => "page fault", "ready" => "any of several files"}.freeze
 
       module_function
 
@@ -67,6 +71,24 @@ module Probescope
         largest = row[key].first
         largest ? joined([largest[:function], largest[:file] && place(largest, nil)], " at ") : "-"
       end
+
+      # "lock (futex)", with the share of the function's time if there are others.
+      def largest_reason(row, key)
+        largest = row[key].first or return "-"
+        whole, part = [row, largest].map { |one| one[:blocked_ns] + one[:queued_ns] }
+        joined([REASONS.fetch(largest[:reason], largest[:reason]), ("(#{largest[:call]})" if largest[:call]),
+                (Figure.share(Figure.ratio(part, whole)) if row[key].size > 1)], " ")
+      end
+
+      # The function that the waker was in, and the share of the time blocked that it ended.
+      def largest_waker(row, key)
+        largest = row[key].first or return "-"
+        function = joined([largest[:function] || NO_FUNCTION, largest[:file] && place(largest, nil)], " at ")
+        "#{function} #{Figure.share(Figure.ratio(*[largest, row].map { |one| one[:blocked_ns] }))}"
+      end
+
+      # outside: whether no traced function was open. Otherwise an unknown name is unknown.
+      def traced_function(row, key) = row[:outside] ? NO_FUNCTION : text(row, key)
 
       def raised_exception(row, key) = joined(row.values_at(key, :raised_at), " at ")
 

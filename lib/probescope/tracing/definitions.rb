@@ -199,6 +199,24 @@ module Probescope
           map_keys_by_request: 32_768,
           samples: false
         ),
+        "offcpu" => Definition.new(
+          fields: %i[pid file line function blocked_ns queued_ns times longest_ns reasons woken_by],
+          columns: [
+            ["BLOCKED", :time, :blocked_ns, false],
+            ["QUEUED", :time, :queued_ns, false],
+            ["TIMES", :count, :times, false],
+            ["LONGEST", :time, :longest_ns, false],
+            ["REASON", :largest_reason, :reasons, false],
+            ["FUNCTION", :traced_function, :function, false],
+            ["DEFINED AT", :place, nil, false],
+            ["WOKEN BY", :largest_waker, :woken_by, true]
+          ].map { |column| Column.new(*column).freeze },
+          nothing: "no thread was off the CPU",
+          not_covered: nil,
+          map_keys: 16_384,
+          map_keys_by_request: 16_384,
+          samples: false
+        ),
         "gvl" => Definition.new(
           fields: %i[pid thread_id name waits total_ns mean_ns max_ns wall_share],
           columns: [

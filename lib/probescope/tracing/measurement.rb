@@ -21,6 +21,12 @@ module Probescope
       FOLLOW = 0.2 # seconds between two searches for new children
       BESIDES = 1.0 # seconds for the search for other processes with the same library
       ATTACH_LIMIT = 30.0 # seconds; bpftrace takes 0.4 to 0.8 s
+      # Seconds, with tracepoints: bpftrace 0.17 reads the kernel's list of events for each of them.
+      LONG_ATTACH_LIMIT = 90.0
+      # Seconds after which the command is told that it takes longer.
+      SOON = 2.0
+      # The tracepoint whose fields have the numbers of threads in the initial PID namespace.
+      SWITCH = "sched:sched_switch"
       FLUSH_LIMIT = 1.2 # seconds; there is a flush each second
       # Seconds. The library holds a flush back for up to 3 s while other tracers leave
       # (LEAVING_FOR_NS in ext/core/agent/watcher.c). Without that flush, the interval would have no end.
@@ -47,9 +53,11 @@ module Probescope
         @seconds = order.seconds
         @programs = order.programs.map { |name| Program.all.fetch(name) }
         @probes = @programs.flat_map { |program| Program.probes(program) }.uniq
-        tracepoints = @programs.flat_map { |program| Program.tracepoints(program) }.uniq
-        Kernel.new.tracepoints(tracepoints)
-        @session = Session.new(order, @probes, threads: tracepoints.any?)
+        @tracepoints = @programs.flat_map { |program| Program.tracepoints(program) }.uniq
+        Kernel.new.tracepoints(@tracepoints)
+        check_namespace
+        @session = Session.new(order, @probes, threads: @tracepoints.any?,
+                                               waits: @tracepoints.include?(SWITCH))
         @session.choose
         @strangers = [] # children that map a library file without a link
         @restarts = 0
@@ -176,12 +184,31 @@ module Probescope
 
       def attaching
         return give_up if @asked && now - @asked > FLUSH_LIMIT
-        if now - @since > ATTACH_LIMIT
-          return too_late("bpftrace did not attach within #{ATTACH_LIMIT.to_i} s")
-        end
+
+        limit = @tracepoints.any? ? LONG_ATTACH_LIMIT : ATTACH_LIMIT
+        return too_late("bpftrace did not attach within #{limit.to_i} s") if now - @since > limit
+
+        tell_of_attaching
         return unless @session.attached?
 
         wait_for_flushes unless @session.link_apart? && restart
+      end
+
+      # Once, where it takes long.
+      def tell_of_attaching
+        return if @told_of_attaching || @tracepoints.empty? || now - @began < SOON
+
+        @told_of_attaching = true
+        @tell.call(:attaching, seconds: now - @began)
+      end
+
+      # The kernel's numbers of threads, bpftrace's and those in /proc have to be the same.
+      def check_namespace
+        return if Bpftrace.initial_pids? || !@tracepoints.include?(SWITCH)
+
+        raise Error.new("the kernel's events have the numbers of threads in the initial PID namespace, " \
+                        "and this is another one",
+                        "run the command on the host")
       end
 
       def wait_for_flushes

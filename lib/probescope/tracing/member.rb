@@ -6,6 +6,7 @@ require_relative "error"
 require_relative "probed_process"
 require_relative "refused"
 require_relative "run_delay"
+require_relative "thread_states"
 require_relative "ticked_time"
 
 module Probescope
@@ -32,12 +33,13 @@ module Probescope
       MOST_THREADS = 4096
 
       # process: ProbedProcess. probes: names of the traced probes. some: whether the process may
-      # serve only some of them. Raises Error when the process does not serve one of them (with
-      # `some`: any of them), or has just ended.
-      def initialize(process, probes, some: false)
+      # serve only some of them. waits: whether the trace tells of threads that sleep. Raises Error
+      # when the process does not serve one of them (with `some`: any of them), or has just ended.
+      def initialize(process, probes, some: false, waits: false)
         @process = process
         @probes = probes
         @some = some
+        @waits = waits
         @created_ns = Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)
         @snapshot = process.snapshot
         @semaphores = probes.map { |name| served(name).fetch(:semaphore) }
@@ -45,6 +47,7 @@ module Probescope
         @flushes = @snapshot[:flushes]
         @cpu_before = cpu
         @folder = folder
+        @quiet = {}
       end
 
       def pid = process.pid
@@ -95,6 +98,7 @@ module Probescope
         @ticked_before ||= @ticked
         @delays_before ||= RunDelay.of(pid, MOST_THREADS)
         @kernel_ticked_before ||= TickedTime.of(pid)
+        @threads_before ||= ThreadStates.of(pid) if @waits
         true
       end
 
@@ -111,7 +115,7 @@ module Probescope
         look(now)
         keep
         @flushed_at = @began_at = @looked_before = nil
-        @delays_before = @ticked_before = @kernel_ticked_before = nil
+        @delays_before = @ticked_before = @kernel_ticked_before = @threads_before = nil
         @cpu_before = cpu
       end
 
@@ -155,7 +159,8 @@ module Probescope
          probes: snapshot[:probes].slice(*@probes), serves: serves,
          taken_out: taken_out, tells_of_taken_out: !snapshot[:overhead_limit].nil?, note: snapshot[:note],
          tells_of_looking: !snapshot[:looking_ns].nil?, tells_of_cut: tells_of_cut?,
-         tells_of_requests: snapshot[:flags].include?(:requests), **snapshot.slice(:runtime, :version)}
+         tells_of_requests: snapshot[:flags].include?(:requests), **snapshot.slice(:runtime, :version),
+         **@quiet}
       end
 
       # Probes whose hooks the process removed during this trace because of their overhead: {name =>
@@ -197,6 +202,7 @@ module Probescope
 
         @run_delay_ns = RunDelay.between(@delays_before, RunDelay.of(pid, MOST_THREADS))
         @missed_by_ticks = missed_by_ticks
+        @quiet = ThreadStates.between(@threads_before, ThreadStates.of(pid)) if @waits
       end
 
       def missed_by_ticks

@@ -10,7 +10,7 @@ module Probescope
     #   rows         Hashes with the fields that docs/schema/schemas.yml lists for its rows, the
     #                most important row first; other keys of a Hash are for its cells only
     # and, with --min, share(row). Where the definition in that file is not enough, it also defines
-    # nothing, not_covered, more or below.
+    # nothing, above, not_covered, more or below.
     class Report
       attr_reader :result
 
@@ -26,6 +26,9 @@ module Probescope
 
       # The text in place of a table without rows.
       def nothing = @definition.nothing
+
+      # The line above the table, or nil.
+      def above = nil
 
       # The command's own fields in JSON, beside those of every table.
       def more = {}

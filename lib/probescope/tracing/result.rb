@@ -210,6 +210,9 @@ module Probescope
       # {field of `lost` in JSON => number}
       def lost = {events: @output.lost_events, **Lost::MAPS.transform_values { |map| total(map) }}
 
+      # Switches of threads of which offcpu.bt saw only one side.
+      def missed = total("missed")
+
       # The number of the last event that flow.bt printed of a process, or nil.
       def last_number(pid) = Result.number(@output.maps.dig("number", pid.to_s))
 

@@ -38,13 +38,15 @@ module Probescope
 
       # order: Order. probes: names of the traced probes. numbered: whether the program prints
       # bpftrace's numbers of processes also where it traces only one. threads: whether the program
-      # tells threads apart by bpftrace's numbers. The block takes each Error because of which a
+      # tells threads apart by bpftrace's numbers. waits: whether the trace tells of threads that
+      # sleep. The block takes each Error because of which a
       # process is not traced, and the member if it was one.
-      def initialize(order, probes, numbered: false, threads: false, &refused)
+      def initialize(order, probes, numbered: false, threads: false, waits: false, &refused)
         @order = order
         @probes = probes
         @numbered = numbered
         @threads = threads
+        @waits = waits
         @selection = Selection.new(order, &refused)
         @refused = refused || ->(error, _) { notes << error.in_one_line }
         @users = Library::TRUSTED_USERS unless @selection.single? || order.trust
@@ -244,7 +246,7 @@ module Probescope
       # Raises Error for a process that may not be traced. If the process came later, only a Refused
       # becomes a note (Selection#note).
       def member(process)
-        one = Member.new(process, @probes, some: @order.some)
+        one = Member.new(process, @probes, some: @order.some, waits: @waits)
         alone = alone_with?(process)
         check_namespace(one.pid) unless alone && !@numbered && !@threads
         process.library(@wanted, @users).last.close unless alone

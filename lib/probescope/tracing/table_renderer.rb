@@ -49,7 +49,7 @@ module Probescope
          "#{format("%.1f", @result.seconds)} s, " \
          "#{Figure.share(Figure.ratio(@result.cpu_ns, @result.seconds * 1e9))} CPU#{rate}#{looking}",
          "#{self.class.span(@result.from, @result.to)}#{waited(all.filter_map(&:waited_ns))}",
-         *shorter(all, @result.seconds * 1e9)]
+         *shorter(all, @result.seconds * 1e9), *@answer.report.above]
       end
 
       def rate

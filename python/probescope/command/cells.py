@@ -12,12 +12,21 @@ from probescope.command import text as figure
 from probescope.command.definitions import Column
 from probescope.command.display import DEEPEST, DEEPEST_LIVE
 from probescope.command.result import clock as of_day
+from probescope.command.result import ratio
 
 Row = Dict[str, Any]
 # Kinds of figures. Their columns are aligned to the right.
 RIGHT = frozenset({"share", "time", "time_above_zero", "count", "decimal", "bytes", "number"})
 # Kinds by whose figure rows are sorted.
 FIGURES = RIGHT | {"errors"}
+NO_FUNCTION = "(no traced function)"
+# Reasons of offcpu whose words are not their names.
+REASONS = {
+    "vm_lock": "VM lock",
+    "timer_lock_or_child": "timer, lock or child",
+    "page_fault": "page fault",
+    "ready": "any of several files",
+}
 TRACE_ID = re.compile(r"[0-9a-fA-F]{2}-([0-9a-fA-F]{32})-")
 
 
@@ -74,6 +83,33 @@ def largest_holder(row: Row, key: str) -> str:
     if not largest:
         return "-"
     return _joined(" at ", largest["function"], place(largest, "") if largest["file"] else None)
+
+
+def largest_reason(row: Row, key: str) -> str:
+    """ "lock (futex)", with the share of the function's time if there are others."""
+    largest = next(iter(row[key]), None)
+    if not largest:
+        return "-"
+    whole, part = (one["blocked_ns"] + one["queued_ns"] for one in (row, largest))
+    told = [REASONS.get(largest["reason"], largest["reason"])]
+    told += [f"({largest['call']})"] if largest["call"] else []
+    told += [figure.share(ratio(part, whole))] if len(row[key]) > 1 else []
+    return " ".join(told)
+
+
+def largest_waker(row: Row, key: str) -> str:
+    """The function that the waker was in, and the share of the time blocked that it ended."""
+    largest = next(iter(row[key]), None)
+    if not largest:
+        return "-"
+    where = place(largest, "") if largest["file"] else None
+    part = figure.share(ratio(largest["blocked_ns"], row["blocked_ns"]))
+    return f"{_joined(' at ', largest['function'] or NO_FUNCTION, where)} {part}"
+
+
+def traced_function(row: Row, key: str) -> str:
+    """row["outside"]: whether no traced function was open. Otherwise an unknown name is unknown."""
+    return NO_FUNCTION if row["outside"] else text(row, key)
 
 
 def raised_exception(row: Row, key: str) -> str:
@@ -141,6 +177,9 @@ KINDS: Dict[str, Callable[[Row, str], str]] = {
     "largest_builtin": largest_builtin,
     "errors": errors,
     "largest_holder": largest_holder,
+    "largest_reason": largest_reason,
+    "largest_waker": largest_waker,
+    "traced_function": traced_function,
     "raised_exception": raised_exception,
     "counted_function": counted_function,
     "status": status,

@@ -117,6 +117,18 @@ def check_namespace(pid: int) -> None:
         )
 
 
+def check_own_namespace() -> None:
+    """Raises CommandError where the kernel's numbers of threads, bpftrace's and those in /proc may
+    differ.
+    """
+    if os.readlink("/proc/self/ns/pid") != INITIAL_PIDS:
+        raise CommandError(
+            "the kernel's events have the numbers of threads in the initial PID namespace, "
+            "and this is another one",
+            "run the command on the host",
+        )
+
+
 def bpftrace() -> Bpftrace:
     path = tool("bpftrace")
     if not path:

@@ -8,11 +8,12 @@ import os
 import re
 from typing import Any, Callable, Dict, List, Optional
 
-from probescope.command import histogram, slow_calls, syscalls
+from probescope.command import cells, histogram, off_cpu, slow_calls, syscalls, thread_states
 from probescope.command.definitions import ALL, OUTCOMES, Definition
 from probescope.command.result import ID, Result, decimals, iso, ratio, rounded
 from probescope.command.result import Row as Kept
 from probescope.command.text import count, duration
+from probescope.command.text import share as percent
 
 Row = Dict[str, Any]
 BY_REQUEST = "_by_request"
@@ -51,6 +52,10 @@ class Report:
     def nothing(self) -> str:
         """Returns the text for a table without rows."""
         return self.definition.nothing
+
+    def above(self) -> str:
+        """Returns the line above the table."""
+        return ""
 
     def below(self, rows: List[Row]) -> str:
         """Returns the text below the table."""
@@ -612,6 +617,135 @@ def call_name(number: int) -> str:
     return syscalls.NUMBERS.get(os.uname().machine, {}).get(number, f"syscall {number}")
 
 
+class Offcpu(Report):
+    SHARE = "share"
+    REACH = [
+        "listens to every system call, switch and wake-up of the machine: about 1 us for each of the "
+        "traced processes, and 0.2 us for each of all others"
+    ]
+    # A larger share of the wall time that is in none of the figures is a warning.
+    LEFT_OVER = 0.02
+
+    def __init__(self, result: Result, *options: Any, **named: Any) -> None:
+        super().__init__(result, *options, **named)
+        self._times = off_cpu.OffCpu(result)
+        self._woken = self._times.woken()
+
+    def rows(self) -> List[Row]:
+        places: Dict[Any, List[off_cpu.Wait]] = {}
+        for wait in self._times.waits:
+            places.setdefault(self._place(wait), []).append(wait)
+        found = [self._function(where, waits) for where, waits in places.items()]
+        whole = sum(map(_off, found))
+        found.sort(key=lambda row: (-_off(row), str(row["file"] or ""), str(row["line"] or "")))
+        return [{**row, "share": ratio(_off(row), whole)} for row in found]
+
+    def more(self) -> Row:
+        times = self._times
+        return {
+            **super().more(),
+            "threads": times.threads,
+            "thread_ns": times.thread_ns,
+            "on_cpu_ns": times.on_cpu_ns,
+            "queued_ns": times.queued_ns,
+            "blocked_ns": times.blocked_ns,
+            "left_over_ns": times.left_over_ns,
+        }
+
+    def above(self) -> str:
+        """The time of all threads."""
+        times, blocked = self._times, self._times.blocked_ns
+        told = ", ".join(f"{cells.REASONS.get(one, one)} {duration(ns)}" for one, ns in blocked.items())
+        return (
+            f"{times.threads} thread{'' if times.threads == 1 else 's'}: {duration(times.on_cpu_ns)} on the "
+            f"CPU + {duration(times.queued_ns)} queued + {duration(sum(blocked.values()))} blocked"
+            f"{f' ({told})' if told else ''} = {duration(times.thread_ns)} of wall time; {self._left_over()}"
+        )
+
+    def _left_over(self) -> str:
+        ns = self._times.left_over_ns
+        part = percent(ratio(abs(ns), self._times.thread_ns))
+        return f"{duration(abs(ns))} ({part}) {'counted twice' if ns < 0 else 'left over'}"
+
+    def not_covered(self) -> List[str]:
+        times, found = self._times, super().not_covered()
+        if any(times.reason(wait.what)[0] == off_cpu.RUBY for wait in times.waits):
+            found.append(
+                f"timer, lock or child: Ruby {self.result.known.get('version', '')} waits for all of them, "
+                "and for its VM lock, in one call"
+            )
+        if times.runtime == "python" and not times.lock_known:
+            found.append("lock: also the GIL, if there is one; where it is in this CPython is not known")
+        if times.more_threads:
+            found.append(
+                f"not covered: up to {count(times.more_threads)} threads that slept for the whole interval; "
+                f"{count(thread_states.MOST)} were looked at"
+            )
+        return found
+
+    def warnings(self, room: int) -> List[str]:
+        found, missed = [], self.result.sum("missed")
+        if missed:
+            found.append(f"switches of threads that were not seen: {missed}; their times are left over")
+        if abs(self._times.left_over_ns) > self.LEFT_OVER * self._times.thread_ns:
+            found.append(
+                f"the times of the threads do not add up: {self._left_over()} of "
+                f"{duration(self._times.thread_ns)}"
+            )
+        return found
+
+    def _place(self, wait: off_cpu.Wait) -> Any:
+        """Returns name, file, line, and whether no traced function was open."""
+        if not wait.site:
+            return None, None, None, True
+        return (*map(known, self._times.site(wait.site) or [None] * 3), False)
+
+    def _function(self, where: Any, waits: List[off_cpu.Wait]) -> Row:
+        name, file, line, outside = where
+        return {
+            "function": name,
+            "file": file,
+            "line": line,
+            "outside": outside,
+            **_waited(waits),
+            "longest_ns": max(wait.longest for wait in waits),
+            "reasons": self._reasons(waits),
+            "woken_by": self._wakers(waits),
+        }
+
+    def _reasons(self, waits: List[off_cpu.Wait]) -> List[Row]:
+        found: Dict[Any, List[off_cpu.Wait]] = {}
+        for wait in waits:
+            found.setdefault(self._times.reason(wait.what), []).append(wait)
+        rows = [{"reason": reason, "call": call, **_waited(same)} for (reason, call), same in found.items()]
+        return sorted(rows, key=lambda one: (-_off(one), one["reason"], one["call"] or ""))
+
+    def _wakers(self, waits: List[off_cpu.Wait]) -> List[Row]:
+        found: Dict[Any, int] = {}
+        for key in dict.fromkeys((wait.site, wait.what) for wait in waits):
+            for site, ns in self._woken.get(key, {}).items():
+                where = tuple((site and self._times.site(site)) or [None] * 3)
+                found[where] = found.get(where, 0) + ns
+        rows: List[Row] = []
+        for where, ns in found.items():
+            name, file, line = map(known, where)
+            rows.append({"function": name, "file": file, "line": line, "blocked_ns": ns})
+        return ordered(rows, "blocked_ns")
+
+
+def _off(row: Row) -> int:
+    """The time off the CPU."""
+    return int(row["blocked_ns"] + row["queued_ns"])
+
+
+def _waited(waits: List[off_cpu.Wait]) -> Row:
+    return {
+        "blocked_ns": sum(wait.blocked for wait in waits),
+        "queued_ns": sum(wait.queued for wait in waits),
+        "times": sum(wait.times for wait in waits),
+    }
+
+
 REPORTS = {
     "alloc": Alloc,
     "backtraces": Backtraces,
@@ -621,6 +755,7 @@ REPORTS = {
     "gvl": Gvl,
     "hot": Hot,
     "lines": Lines,
+    "offcpu": Offcpu,
     "requests": Requests,
     "syscalls": Syscalls,
     **{f"{FILES}{machine}": SyscallsFiles for machine in syscalls.NUMBERS},

@@ -9,6 +9,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from probescope.command.lost import MAPS
 from probescope.command.text import half_up
+from probescope.command.thread_states import Quiet
 
 # Number of attempts to read two clocks at the same time.
 READINGS = 5
@@ -102,6 +103,8 @@ class Result:
         self.waited_ns: Optional[int] = None
         # The share of the CPU time that no tick met; None: little, or not known.
         self.missed_by_ticks: Optional[float] = None
+        # What /proc tells of threads that may have had no event.
+        self.quiet: Optional[Quiet] = None
         self._maps: Dict[str, Dict[str, Any]] = {}
         self._requests: Optional[Dict[int, Tuple[Optional[str], str]]] = None
 

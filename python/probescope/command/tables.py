@@ -36,6 +36,11 @@ def head(command: str, result: Result) -> List[str]:
     ]
 
 
+def above(report: Report) -> List[str]:
+    """The report's own lines above the table."""
+    return [line for line in (report.above(),) if line]
+
+
 def table(
     report: Report, rows: List[Row], top: int, terminal: Terminal, below_min: int = 0, least: float = 0
 ) -> List[str]:

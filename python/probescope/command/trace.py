@@ -13,7 +13,7 @@ import sys
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
-from probescope.command import cells, columns, lost, machine, tables
+from probescope.command import cells, columns, lost, machine, tables, thread_states
 from probescope.command.bounds import PIPE_BYTES
 from probescope.command.complaint import complaint
 from probescope.command.definitions import MAP_KEYS, SCHEMA, Column
@@ -71,8 +71,14 @@ exec 3<&0
 ) >/dev/null 2>&1 &
 wait $tracer
 """
-# Limit on the time that bpftrace takes to attach.
+# Limit on the time that bpftrace takes to attach, also with tracepoints: version 0.17 reads the
+# kernel's list of events for each of them. After SOON_SECONDS, the command says that it takes long.
 ATTACH_SECONDS = 30
+LONG_ATTACH_SECONDS = 90
+SOON_SECONDS = 2
+SLOWLY = "bpftrace still attaches to the kernel's tracepoints; version 0.17 may take half a minute"
+# The tracepoint whose fields have the numbers of threads in the initial PID namespace.
+SWITCH = "sched:sched_switch"
 # The process flushes each second. The first flush comes when its hooks are installed. While other
 # tracers detach, the process delays a flush for up to 3 s (LEAVING_FOR_NS in ext/core/agent/watcher.c).
 NEXT_FLUSH_SECONDS = 4.5
@@ -101,15 +107,19 @@ def run(options: Any) -> int:
     process = find_or_trust(options.pid, bool(prefix))
     names = probes(path)
     machine.check_numbers(bpftrace, names)
-    if events := tracepoints(path):
+    events = tracepoints(path)
+    if events:
         machine.check_tracepoints(events)
         machine.check_namespace(options.pid)
+    waits = SWITCH in events
+    if waits:
+        machine.check_own_namespace()
     semaphores = check_process(process, names) if process else []
     output = Output(options, path.stem, names)
     words = command(
         bpftrace.path, options.pid, str(path), arguments(options, path.stem, report), keys(path.stem, report)
     )
-    measurement = Measurement([*prefix, *words], output, process, names)
+    measurement = Measurement([*prefix, *words], output, process, names, bool(events), waits)
     try:
         measurement.attach(semaphores)
         check_served(options.pid, measurement.answers(), output)
@@ -442,7 +452,7 @@ class Output:
         if self._json:
             return [to_json(self._object(name, report, rows, left_out))]
         table = tables.table(report, rows, self._options.top, self._terminal, left_out, least)
-        return [*tables.head(name, self.result), *table]
+        return [*tables.head(name, self.result), *tables.above(report), *table]
 
     def _object(self, name: str, report: Report, rows: List[Dict[str, Any]], left_out: int) -> Dict[str, Any]:
         """Returns the object that docs/schema describes."""
@@ -493,17 +503,27 @@ class Output:
 class Measurement:
     """bpftrace on one process, for one interval.
 
-    process: None when only bpftrace may read it. names: the program's probes.
+    process: None when only bpftrace may read it. names: the program's probes. tracepoints: whether it
+    has tracepoints of the kernel. waits: whether it tells of threads that sleep.
     """
 
     def __init__(
-        self, words: List[str], output: Output, process: Optional[ProbedProcess], names: List[str]
+        self,
+        words: List[str],
+        output: Output,
+        process: Optional[ProbedProcess],
+        names: List[str],
+        tracepoints: bool = False,
+        waits: bool = False,
     ) -> None:
         pipe = subprocess.PIPE
         self._output = output
         self._pid = output.result.pid
         self._process = process
         self._names = names
+        self._tracepoints = tracepoints
+        self._waits = waits
+        self._threads_before: Optional[thread_states.State] = None
         self._began_ns = time.monotonic_ns()
         self._ticked_before: Optional[Ticked] = None
         self._room = int(
@@ -519,8 +539,13 @@ class Measurement:
 
     def attach(self, semaphores: List[int]) -> None:
         """Waits until the kernel counts a tracer on each probe, or until bpftrace has ended."""
-        deadline = time.monotonic() + ATTACH_SECONDS
-        while self._process and self._streams and time.monotonic() < deadline:
+        began = time.monotonic()
+        limit = LONG_ATTACH_SECONDS if self._tracepoints else ATTACH_SECONDS
+        told = not self._tracepoints
+        while self._process and self._streams and time.monotonic() - began < limit:
+            if not told and time.monotonic() - began > SOON_SECONDS:
+                print(f"probescope: {SLOWLY}", file=sys.stderr)
+                told = True
             try:
                 if all(self._process.listened(semaphores)):
                     return
@@ -564,6 +589,7 @@ class Measurement:
                 if began is None:
                     began, first = now, self._output.result.known
                     self._ticked_before = ticked(self._pid, first)
+                    self._threads_before = thread_states.state_of(self._pid) if self._waits else None
                     if max_overhead and first.get("looking_ns") is None:
                         self._output.say(
                             f"process {self._pid} does not tell what looking takes: "
@@ -634,6 +660,9 @@ class Measurement:
         self._output.result.missed_by_ticks = missed(
             self._ticked_before, ticked(self._pid, self._output.result.known)
         )
+        if self._threads_before:
+            quiet = thread_states.between(self._threads_before, thread_states.state_of(self._pid))
+            self._output.result.quiet = quiet
         status = self.end()
         if status and ended:
             raise CommandError(f"process {self._pid} has ended", CHECK)

@@ -1,0 +1,178 @@
+# frozen_string_literal: true
+
+require "spec_helper"
+require "support/host_helpers"
+require "support/schemas"
+require "probescope/cli"
+
+# A process works once for each SIGUSR1, and prints how long each function was off the CPU by its own
+# clocks: the wall time without the thread's CPU time.
+RSpec.describe "offcpu on a Ruby process", :bpf do
+  work = <<~'RUBY'
+    require "json"
+    require "socket"
+    $stdout.sync = true
+    LOCK = Mutex.new
+    HELD = Queue.new
+    ANSWERS = Queue.new
+
+    class Shop
+      def naps = 5.times { sleep 0.05 }
+      def listens = @reader.readpartial(10)
+      def waits_for_a_child = Process.wait(fork { sleep 0.3; exit! })
+      def asks = ANSWERS.pop
+
+      def holds
+        LOCK.synchronize do
+          HELD << true
+          sleep 0.4
+        end
+      end
+
+      def ships = LOCK.synchronize { 1 }
+
+      def computes
+        till = Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID) + 0.6
+        1 while Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID) < till
+      end
+
+      def own(name)
+        clocks = [Process::CLOCK_MONOTONIC, Process::CLOCK_THREAD_CPUTIME_ID]
+        before = clocks.map { |clock| Process.clock_gettime(clock, :nanosecond) }
+        yield
+        wall, cpu = clocks.zip(before).map { |clock, ns| Process.clock_gettime(clock, :nanosecond) - ns }
+        $own[name] = wall - cpu
+      end
+
+      def in_threads
+        holder = Thread.new { own(:holds) { holds } }
+        HELD.pop
+        waiter = Thread.new { own(:ships) { ships } } # only the thread with Ruby's timer has no waker
+        [holder, waiter].each(&:join)
+        Thread.new { sleep 0.2; ANSWERS << 1 }
+        own(:asks) { asks }
+      end
+
+      def work
+        $own = {}
+        own(:naps) { naps }
+        @reader, writer = UNIXSocket.pair
+        Thread.new { sleep 0.3; writer.write("x") }
+        own(:listens) { listens }
+        own(:waits_for_a_child) { waits_for_a_child }
+        in_threads
+        own(:computes) { computes }
+      end
+    end
+
+    class Main
+      def serve
+        trap("USR1") { $go = true }
+        12.times { Thread.new { sleep } } # these have no event at all
+        shop = Shop.new
+        puts "ready"
+        loop do
+          sleep 0.05
+          next unless $go
+
+          $go = false
+          shop.work
+          puts "worked #{JSON.generate($own)}"
+        end
+      end
+    end
+
+    Main.new.serve
+  RUBY
+
+  before do
+    @folder = Dir.mktmpdir
+    File.write(File.join(@folder, "worker.rb"), work)
+  end
+  after { FileUtils.rm_rf(@folder) }
+
+  def shop = @shop ||= target(File.join(@folder, "worker.rb")).ready
+
+  # Runs the command while the process works once. Returns its JSON, and {function => ns}.
+  def traced
+    command = probescope_start("offcpu", "-p", shop.pid, "-d", 600, "--json")
+    command.await_line(/listens to every system call/, stream: :err, within: 120)
+    shop.await_on("function__here")
+    flushes = shop.info.header[:flushes]
+    await("its interval") { shop.info.header[:flushes] >= flushes + 3 }
+    yield if block_given?
+    shop.signal(:USR1)
+    own = JSON.parse(shop.await_line(/\Aworked (.*)/)[1])
+    threads = Dir.children("/proc/#{shop.pid}/task").size
+    expect(command.stop(:INT).exitstatus).to eq(0), command.err
+    [JSON.parse(command.out).tap { |told| expect(told).to fit_the_schema_of("offcpu") }, own, threads]
+  end
+
+  def row(told, function) = told["rows"].find { |one| one["function"] == "Shop##{function}" }
+  def off(row) = row["blocked_ns"] + row["queued_ns"]
+
+  # Within 2 %, and 2 ms for the calls around the function that the process's own clocks include.
+  def be_about(ns) = be_within((ns * 0.02) + 2_000_000).of(ns)
+
+  def expect_sum(told)
+    expect(told["left_over_ns"].abs).to be <= told["thread_ns"] * 0.02
+    blocked = told["blocked_ns"].values.sum
+    expect(told["on_cpu_ns"] + told["queued_ns"] + blocked + told["left_over_ns"]).to eq(told["thread_ns"])
+    rows = told["rows"].sum { |one| off(one) }
+    expect(rows).to eq(told["queued_ns"] + blocked)
+  end
+
+  it "tells the time of each function, its reason, and who ended it; all threads add up" do
+    told, own, threads = traced
+    own.each { |function, ns| expect(off(row(told, function))).to be_about(ns), "#{function}: #{ns} #{told}" }
+    expect_sum(told)
+    # The library's clock of the process. What is left over may be time on the CPU.
+    cpu = told["cpu_share"] * told["seconds"] * 1e9
+    expect(told["on_cpu_ns"])
+      .to be_between((cpu * 0.98) - 20_000_000 - [told["left_over_ns"], 0].max, (cpu * 1.02) + 20_000_000)
+    expect(told["threads"]).to be >= threads # Ruby keeps threads that have ended for some seconds
+    expect(told["rows"].find { |one| one["function"].nil? }["blocked_ns"])
+      .to be >= 12 * told["seconds"] * 0.98 * 1e9
+    expect(row(told, "listens")["reasons"].first).to include("reason" => "socket")
+    %w[naps asks ships].each do |function|
+      expect(row(told, function)["reasons"].first["reason"]).to eq("timer_lock_or_child"), function
+    end
+    expect(row(told, "ships")["woken_by"].first).to include("function" => "Shop#holds")
+    expect(told["not_covered"].join).to include("Ruby #{RUBY_VERSION[/\d+\.\d+/]}")
+    expect(told["lost"]).to include("map_full" => 0, "unread" => 0)
+    expect(told["reach"]).to eq([Probescope::CLI.command("offcpu")::REACH])
+  end
+
+  it "tells how long a thread that computes was queued beside another process" do
+    expect(system("taskset", "-a", "-c", "-p", "0", shop.pid.to_s, out: File::NULL)).to be(true)
+    beside = spawn("taskset", "-c", "0", RbConfig.ruby, "-e", "loop {}")
+    told, own, = traced
+    computes = row(told, "computes")
+    expect(own.fetch("computes")).to be > 200_000_000 # otherwise nothing else had the CPU
+    expect(off(computes)).to be_about(own["computes"])
+    expect(computes["queued_ns"]).to be > 0.95 * off(computes)
+    expect(computes["reasons"].first["reason"]).to eq("preempted")
+    expect_sum(told)
+  ensure
+    Process.kill(:KILL, beside) && Process.wait(beside) if beside
+  end
+
+  it "ends by itself, and has the wall time of all threads, also of those without an event" do
+    threads = Dir.children("/proc/#{shop.pid}/task").size
+    command = probescope("offcpu", "-p", shop.pid, "-d", 2, "--json", within: 150)
+    expect(command.status.exitstatus).to eq(0), command.err
+    told = JSON.parse(command.out)
+    expect(told["threads"]).to eq(threads)
+    expect(told["thread_ns"]).to be_within(2).percent_of(threads * told["seconds"] * 1e9)
+    expect_sum(told)
+  end
+
+  it "prints a table, with the time of all threads above it" do
+    told = probescope("offcpu", "-p", shop.pid, "-d", 1, within: 150)
+    expect(told.status.exitstatus).to eq(0), told.err
+    expect(told.out).to match(/^offcpu of process #{shop.pid}, .*CPU/)
+    expect(told.out)
+      .to match(/^\d+ threads: .* on the CPU \+ .* queued \+ .* blocked \(.*\) = .* of wall time; /)
+    expect(told.out).to include("(no traced function)")
+  end
+end

@@ -1,0 +1,305 @@
+"""`probescope trace offcpu` on a program that knows how long its functions are off the CPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+
+import pytest
+from probescope.command import cells, machine, thread_states
+from probescope.command.errors import CommandError
+from probescope.command.off_cpu import NOT_KNOWN, OTHER
+from probescope.command.programs import program as path_of
+from probescope.command.programs import tracepoints
+from probescope.command.reports import report_of
+from probescope.command.result import Result
+from probescope.command.thread_states import Quiet
+from tracing import Child
+
+COMMAND = [sys.executable, "-m", "probescope"]
+
+PROGRAM = """
+import json, os, socket, threading, time
+import gate
+
+LOCK = threading.Lock()
+HELD = threading.Event()
+OWN = {}
+reader, writer = socket.socketpair()
+
+def naps():
+    for _ in range(5):
+        time.sleep(0.05)
+
+def listens():
+    reader.recv(10)
+
+def waits_for_a_child():
+    pid = os.fork()
+    if pid == 0:
+        time.sleep(0.3)
+        os._exit(0)
+    os.waitpid(pid, 0)
+
+def holds():
+    with LOCK:
+        HELD.set()
+        time.sleep(0.4)
+
+def ships():
+    with LOCK:
+        pass
+
+def reads_a_pipe(pipe):
+    os.read(pipe, 1)
+
+def computes():
+    till = time.thread_time() + 0.3
+    while time.thread_time() < till:
+        pass
+
+def own(function, *arguments):
+    wall, cpu = time.monotonic_ns(), time.thread_time_ns()
+    function(*arguments)
+    OWN[function.__name__] = time.monotonic_ns() - wall - (time.thread_time_ns() - cpu)
+
+def later(seconds, function, *arguments):
+    threading.Timer(seconds, function, arguments).start()
+
+def work():
+    own(naps)
+    later(0.2, writer.send, b"x")
+    own(listens)
+    own(waits_for_a_child)
+    holder = threading.Thread(target=own, args=(holds,))
+    holder.start()
+    HELD.wait()
+    own(ships)
+    holder.join()
+    ends = os.pipe()
+    later(0.2, os.write, ends[1], b"x")
+    own(reads_a_pipe, ends[0])
+    rival = threading.Thread(target=own, args=(computes,))
+    rival.start()
+    computes()
+    rival.join()
+
+def serve():
+    forever = threading.Lock()
+    forever.acquire()
+    for _ in range(12):  # these have no event at all
+        threading.Thread(target=forever.acquire, daemon=True).start()
+    time.sleep(0.1)
+    gate.on("function__here", "stats__done")
+    gate.flushed(3)
+    work()
+    threads = len(os.listdir("/proc/self/task"))
+    gate.flushed()
+    print("worked " + json.dumps({"own": OWN, "threads": threads}), flush=True)
+    gate.off("function__here")
+    gate.done()
+
+serve()
+"""
+
+
+def traced(program, children, *options):
+    """Returns the JSON of the command on a run of the program, and what the program knows."""
+    started = program(PROGRAM)
+    words = [*COMMAND, "trace", "offcpu", "-p", str(started.pid), "--json", *options]
+    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
+    children.append(Child(words, env={**kept, "LANG": "C.UTF-8"}))
+    line = started.line("worked ", within=150)
+    children[-1].process.send_signal(signal.SIGINT)
+    assert children[-1].wait() == 0, children[-1]
+    started.line("report ")
+    assert "listens to every system call" in children[-1].err
+    return json.loads(children[-1].out), json.loads(line)
+
+
+def row_of(told, function):
+    (row,) = (row for row in told["rows"] if row["function"] == function)
+    return row
+
+
+def off(row):
+    return row["blocked_ns"] + row["queued_ns"]
+
+
+@pytest.mark.smoke
+def test_the_times_are_those_of_the_program_and_add_up(bpf, program, children):
+    told, known = traced(program, children)
+    for function, ns in known["own"].items():
+        if function != "computes":  # two threads run it, and one has a clock
+            # Within 2 %, and 2 ms for the calls that the program's own clocks include.
+            assert off(row_of(told, function)) == pytest.approx(ns, rel=0.02, abs=2_000_000), function
+    blocked = sum(told["blocked_ns"].values())
+    assert told["on_cpu_ns"] + told["queued_ns"] + blocked + told["left_over_ns"] == told["thread_ns"]
+    assert abs(told["left_over_ns"]) <= 0.02 * told["thread_ns"]
+    assert sum(map(off, told["rows"])) == blocked + told["queued_ns"]
+    # What is left over may be time on the CPU.
+    cpu, least = told["cpu_share"] * told["seconds"] * 1e9, told["on_cpu_ns"]
+    assert cpu * 0.98 - 20_000_000 - max(0, told["left_over_ns"]) <= least <= cpu * 1.02 + 20_000_000
+    reasons = {
+        name: row_of(told, name)["reasons"][0]["reason"]
+        for name in ("naps", "listens", "waits_for_a_child", "ships", "reads_a_pipe")
+    }
+    assert reasons == {
+        "naps": "timer",
+        "listens": "socket",
+        "waits_for_a_child": "child",
+        "ships": "lock",
+        "reads_a_pipe": "pipe",
+    }
+    assert row_of(told, "ships")["woken_by"][0]["function"] == "holds"
+    assert (told["lost"]["unread"], told["lost"]["map_full"]) == (0, 0)
+    # The idle threads: 12 of them, each for the whole time.
+    outside = row_of(told, None)
+    assert outside["blocked_ns"] >= 12 * 0.98 * told["seconds"] * 1e9
+    assert told["threads"] >= known["threads"] >= 13
+
+
+def test_the_gil_is_a_reason_of_its_own(bpf, program, children):
+    told, _ = traced(program, children)
+    if any("where it is in this CPython is not known" in line for line in told["not_covered"]):
+        assert "vm_lock" not in told["blocked_ns"]
+    else:
+        waits = [one for one in row_of(told, "computes")["reasons"] if one["reason"] == "vm_lock"]
+        # Two threads compute for 0.3 s each, one at a time.
+        assert sum(one["blocked_ns"] for one in waits) >= 0.15e9
+
+
+def test_a_kernel_without_a_tracepoint_is_a_sentence(tmp_path):
+    names = tracepoints(path_of("offcpu"))
+    assert names == [
+        "raw_syscalls:sys_enter",
+        "raw_syscalls:sys_exit",
+        "sched:sched_process_exec",
+        "sched:sched_process_exit",
+        "sched:sched_switch",
+        "sched:sched_waking",
+        "task:task_newtask",
+    ]
+    for name in names:
+        tmp_path.joinpath(*name.split(":")).mkdir(parents=True)
+    machine.check_tracepoints(names, [str(tmp_path)])
+    (tmp_path / "sched" / "sched_waking").rmdir()
+    with pytest.raises(CommandError, match="has no tracepoint sched:sched_waking"):
+        machine.check_tracepoints(names, [str(tmp_path)])
+
+
+def test_another_namespace_is_refused(monkeypatch):
+    monkeypatch.setattr(machine.os, "readlink", lambda path: "pid:[1]")
+    with pytest.raises(CommandError, match="numbers of threads in the initial PID namespace"):
+        machine.check_own_namespace()
+    monkeypatch.setattr(machine.os, "readlink", lambda path: machine.INITIAL_PIDS)
+    machine.check_own_namespace()
+
+
+SECOND = 10**9
+# On x86-64: futex, ppoll, read, clock_nanosleep.
+FUTEX, PPOLL, READ, NANOSLEEP = (number + 1 << 17 for number in (202, 271, 0, 230))
+
+
+def result_of(maps, quiet=None, runtime="python"):
+    """Returns a result of one process, whose interval is from 10 s to 20 s of bpftrace's clock."""
+    result = Result(7, "offcpu")
+    result.known = {"runtime": runtime, "version": "3.1.2"}
+    result.quiet = quiet
+    result.add({"@wall_ns": {"7": 10 * SECOND}, "@cpu_ns": {"7": SECOND}, "@followed": {"7": 2}})
+    result.add({"@began": {"7": 10 * SECOND}, "@ended": {"7": 20 * SECOND}, "@until": {"7": 21 * SECOND}})
+    result.add({"@row": {"7,0": ["", "", 0, 7], "7,64": ["f", "a.py", 1, 7], "7,128": ["g", "a.py", 5, 7]}})
+    for name, values in maps.items():
+        result.add({f"@{name}": values})
+    return result
+
+
+x86 = pytest.mark.skipif(os.uname().machine != "x86_64", reason="its numbers of system calls")
+
+
+@x86
+def test_what_is_under_way_at_the_end_counts_with_its_part():
+    lock, timer = FUTEX + NOT_KNOWN, NANOSLEEP + NOT_KNOWN
+    maps = {
+        # Thread 8 waited for 3 s, and computes since 18 s. 9 waits since 5 s, and is ready since 19 s.
+        # 10 was made at 15 s, and sleeps since 16 s.
+        "blocked_ns": {f"7,64,{lock}": 3 * SECOND},
+        "times": {f"7,64,{lock}": 2},
+        "longest_ns": {f"7,64,{lock}": 2 * SECOND},
+        "woken_ns": {f"7,64,{lock},128": 2 * SECOND},
+        "on_cpu_ns": {"7": 6 * SECOND},
+        "at": {"7,8": 18 * SECOND, "7,9": 5 * SECOND, "7,10": 16 * SECOND},
+        "what": {"7,8": 1, "7,9": lock, "7,10": timer},
+        "site": {"7,8": 0, "7,9": 64, "7,10": 0},
+        "woken": {"7,8": 1, "7,9": 19 * SECOND, "7,10": 1},
+        "since": {"7,10": 15 * SECOND},
+    }
+    report = report_of("offcpu")(result_of(maps))
+    more = report.more()
+    assert (more["threads"], more["thread_ns"]) == (3, 25 * SECOND)
+    assert more["on_cpu_ns"] == 8 * SECOND
+    assert more["queued_ns"] == SECOND
+    assert more["blocked_ns"] == {"lock": 12 * SECOND, "timer": 4 * SECOND}
+    assert more["left_over_ns"] == 0
+    first, second = report.rows()
+    assert (first["function"], first["blocked_ns"], first["queued_ns"]) == ("f", 12 * SECOND, SECOND)
+    assert (first["times"], first["longest_ns"]) == (3, 15 * SECOND)
+    assert first["woken_by"] == [{"function": "g", "file": "a.py", "line": 5, "blocked_ns": 2 * SECOND}]
+    assert cells.largest_waker(first, "woken_by") == "g at a.py:5 16.7 %"
+    assert cells.largest_reason(first, "reasons") == "lock (futex)"
+    assert (second["function"], second["outside"], second["blocked_ns"]) == (None, True, 4 * SECOND)
+    assert report.warnings(1) == []
+
+
+@x86
+def test_threads_without_an_event_slept_or_ran_all_the_time():
+    threads = [(8, 0, None), (9, 0, (202, 1 << 40, 128)), (10, 10 * SECOND, None), (11, SECOND, None)]
+    result = result_of({"at": {"7,8": 20 * SECOND}, "what": {"7,8": 1}}, Quiet(threads, 5, {}))
+    report = report_of("offcpu")(result)
+    more = report.more()
+    assert (more["threads"], more["thread_ns"], more["on_cpu_ns"]) == (4, 40 * SECOND, 10 * SECOND)
+    assert more["blocked_ns"] == {"lock": 10 * SECOND}
+    # Thread 8 has no time on the CPU or off it, and 11 ran for a part of the time without an event.
+    assert more["left_over_ns"] == 20 * SECOND
+    assert report.warnings(1) == [
+        "the times of the threads do not add up: 20.0 s (50.0 %) left over of 40.0 s"
+    ]
+    assert "up to 5 threads that slept" in report.not_covered()[-1]
+
+
+@x86
+def test_reasons_come_from_the_call_the_file_and_the_state():
+    def reason(what, runtime="python", **files):
+        quiet = Quiet([], 0, {int(fd[1:]): kind for fd, kind in files.items()})
+        report = report_of("offcpu")(result_of({"times": {f"7,64,{what}": 1}}, quiet, runtime))
+        (row,) = report.rows()
+        return row["reasons"][0]["reason"]
+
+    deep = 1 << 16
+    assert reason(FUTEX + NOT_KNOWN) == "lock"
+    assert reason(FUTEX + NOT_KNOWN, "ruby") == "timer_lock_or_child"
+    assert reason(PPOLL + 65_534) == "timer"
+    assert reason(PPOLL + 65_534, "ruby") == "timer_lock_or_child"
+    assert reason(PPOLL + 7, "ruby", _7="event") == "timer_lock_or_child"
+    assert reason(PPOLL + 7, "ruby", _7="socket") == "socket"
+    assert reason(PPOLL + NOT_KNOWN) == "ready"
+    assert reason(READ + 7, _7="pipe") == "pipe"
+    assert reason(READ + 7) == "other"
+    assert reason(READ + deep + NOT_KNOWN) == "file"
+    assert reason(NANOSLEEP + 1) == "timer"
+    assert reason((60_001 << 17) + deep + NOT_KNOWN) == "page_fault"
+    assert reason((OTHER << 17) + NOT_KNOWN) == "other"
+
+
+def test_the_states_of_this_process_are_read():
+    before = thread_states.state_of(os.getpid())
+    ends = os.pipe()
+    after = thread_states.state_of(os.getpid())
+    quiet = thread_states.between(before, after)
+    assert os.getpid() in [thread for thread, _, _ in quiet.threads]
+    assert (quiet.files[ends[0]], quiet.more) == ("pipe", 0)
+    assert thread_states.state_of(2**22 + 1) == thread_states.State({}, 0, {})
+    for end in ends:
+        os.close(end)
