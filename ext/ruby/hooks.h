@@ -204,6 +204,11 @@ ps_stack *ps_current_stack_switched(ps_stack **left);
 void ps_current_stack_leave(void);
 /* Called when the hook of fiber switches comes in: forgets which stack each thread ran on. */
 void ps_current_stack_begin(void);
+/*
+ * Do Ruby's threads share native threads? (RUBY_MN_THREADS, 3.3 and later.) Threads of Ractors other
+ * than the main one always do from 3.3 on.
+ */
+bool ps_threads_share(void);
 /* Is this the main Ractor? Others run at the same time, and the tables have one writer. */
 bool ps_is_main_ractor(void);
 

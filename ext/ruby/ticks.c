@@ -488,7 +488,7 @@ static const char *refusal(void)
 {
     static const char NO_TIMERS[] =
         "charged at the next check: the kernel gives no timers, or not for so many threads";
-    const char *forced = getenv("PROBESCOPE_SAMPLES"), *shared = getenv("RUBY_MN_THREADS");
+    const char *forced = getenv("PROBESCOPE_SAMPLES");
     if (forced && strcmp(forced, "checks") == 0)
         return "charged at the next check: PROBESCOPE_SAMPLES=checks";
     if (RUBY_API_VERSION_CODE < 30100 || RUBY_API_VERSION_CODE >= 30500)
@@ -505,8 +505,7 @@ static const char *refusal(void)
     if (!ps_has_frames())
         return "charged at the next check: stacks are not where this version of Ruby has them";
     /* A native thread that runs no Ruby thread has no stack to read. */
-    if (shared && strcmp(shared, "1") == 0)
-        return "charged at the next check: threads share native ones (RUBY_MN_THREADS)";
+    if (ps_threads_share()) return "charged at the next check: threads share native ones (RUBY_MN_THREADS)";
     if (ps_seccomp_may_end_us())
         return "charged at the next check: a seccomp filter may end a process that makes timers "
                "(PROBESCOPE_SECCOMP=errno: it does not)";
