@@ -130,6 +130,11 @@ extern const ps_hooks ps_samples_hooks;
 bool ps_sampling_tick(uint64_t now, uint64_t due);
 /* probescope.c: called on any thread, and from Ruby 3.3 on also in signal handlers. */
 void ps_ask_for_sample(void);
+/*
+ * probescope.c: called in a hook, on a thread with the VM lock. Asks for a job that does upkeep. It
+ * runs on this thread as soon as the thread checks for interrupts.
+ */
+void ps_ask_for_upkeep_here(void);
 /* Adds the stacks that were read at ticks, or takes the sample that the watcher asked for. */
 void ps_sampling_take(void);
 
@@ -142,6 +147,8 @@ void ps_waits_init(void);
 void ps_waits_after_fork(void);
 /* The coverage changed: forgets which files are the application's own. */
 void ps_waits_forget_files(void);
+/* Finds the names of the waits that have none yet. While nobody switches hooks. */
+void ps_waits_name(void);
 extern const ps_hooks ps_waits_hooks;
 
 /* trace_context.c: the application's current OpenTelemetry span (context/vm.h) */
