@@ -23,7 +23,7 @@ class AbiGenerator
     def c_type = type == "string" ? "const char *" : "uint64_t "
   end
 
-  Probe = Struct.new(:name, :about, :args, :more, :cadence, :since, keyword_init: true) do
+  Probe = Struct.new(:name, :about, :args, :more, :cadence, :since, :until, keyword_init: true) do
     def constant = "PS_PROBE_#{name.upcase}"
     def more_struct = "struct ps_more_#{name}"
     def more? = !more.empty?
@@ -171,7 +171,7 @@ class AbiGenerator
     raise "#{probe["name"]}: two fields have the name #{twice.join(", ")}" if twice.any?
 
     Probe.new(name: probe.fetch("name"), about: probe.fetch("about"), args: args, more: more,
-              cadence: probe["cadence"], since: probe["since"] || {})
+              cadence: probe["cadence"], since: probe["since"] || {}, until: probe["until"] || {})
   end
 
   def fields(list)
@@ -202,7 +202,10 @@ class AbiGenerator
   end
 
   def reference_section(probe)
-    notes = probe.since.map { |runtime, version| "On #{runtime.capitalize} from version #{version} on." }
+    notes = probe.since.map do |runtime, version|
+      last = probe.until[runtime]
+      "On #{runtime.capitalize} from version #{version} #{last ? "to #{last}" : "on"}."
+    end
     notes.unshift("Fires #{probe.cadence}.") if probe.cadence
     lines = ["## `#{probe.name}`", "", [probe.about, *notes].join(" "), ""]
     unless probe.args.empty?

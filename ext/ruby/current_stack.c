@@ -69,19 +69,23 @@ static const rb_data_type_t holder_type = {"probescope/stack",
                                            0,
                                            RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED};
 
-/*
- * With RUBY_MN_THREADS=1 a native thread runs one Ruby thread after the other, and the record would
- * name the stack of the thread that ran before.
- */
-static bool threads_share(void)
+static bool threads_share;
+
+bool ps_threads_share(void)
 {
-    const char *shared = getenv("RUBY_MN_THREADS");
-    return RUBY_API_VERSION_CODE >= 30300 && shared && atoi(shared) > 0;
+    return threads_share;
 }
 
 void ps_current_stack_init(void)
 {
-    if (threads_share()) ps_here_share_threads();
+    /* As Ruby reads it: any number from 1 on. */
+    const char *shared = getenv("RUBY_MN_THREADS");
+    threads_share = RUBY_API_VERSION_CODE >= 30300 && shared && atoi(shared) > 0;
+    /*
+     * A native thread runs one Ruby thread after the other, and the record would name the stack of
+     * the thread that ran before.
+     */
+    if (threads_share) ps_here_share_threads();
     key_of_stack = rb_intern("__probescope__");
     key_of_main_ractor = rb_ractor_local_storage_ptr_newkey(&rb_ractor_local_storage_type_free);
     /*

@@ -130,6 +130,11 @@ extern const ps_hooks ps_samples_hooks;
 bool ps_sampling_tick(uint64_t now, uint64_t due);
 /* probescope.c: called on any thread, and from Ruby 3.3 on also in signal handlers. */
 void ps_ask_for_sample(void);
+/*
+ * probescope.c: called in a hook, on a thread with the VM lock. Asks for a job that does upkeep. It
+ * runs on this thread as soon as the thread checks for interrupts.
+ */
+void ps_ask_for_upkeep_here(void);
 /* Adds the stacks that were read at ticks, or takes the sample that the watcher asked for. */
 void ps_sampling_take(void);
 
@@ -142,6 +147,8 @@ void ps_waits_init(void);
 void ps_waits_after_fork(void);
 /* The coverage changed: forgets which files are the application's own. */
 void ps_waits_forget_files(void);
+/* Finds the names of the waits that have none yet. While nobody switches hooks. */
+void ps_waits_name(void);
 extern const ps_hooks ps_waits_hooks;
 
 /* trace_context.c: the application's current OpenTelemetry span (context/vm.h) */
@@ -204,6 +211,11 @@ ps_stack *ps_current_stack_switched(ps_stack **left);
 void ps_current_stack_leave(void);
 /* Called when the hook of fiber switches comes in: forgets which stack each thread ran on. */
 void ps_current_stack_begin(void);
+/*
+ * Do Ruby's threads share native threads? (RUBY_MN_THREADS, 3.3 and later.) Threads of Ractors other
+ * than the main one always do from 3.3 on.
+ */
+bool ps_threads_share(void);
 /* Is this the main Ractor? Others run at the same time, and the tables have one writer. */
 bool ps_is_main_ractor(void);
 

@@ -17,8 +17,10 @@
 #include <ruby/debug.h>
 #include <ruby/version.h>
 
+#include <stdbool.h>
 #include <stdint.h>
 
+#include "base/atomic.h"
 #include "vm_words.h"
 
 enum {
@@ -29,18 +31,38 @@ enum {
     TERMINATE_INTERRUPT = 16
 };
 
-/* The interrupt mask of the thread that runs the job; NULL where this Ruby has other words. */
-static uint32_t *interrupt_mask(void)
+/* A job has seen that the words below are where they should be. */
+static bool words_are_known;
+
+/*
+ * The pending interrupts of the calling thread, and after them its interrupt mask. NULL where this
+ * Ruby has other words.
+ */
+static uint32_t *interrupts_here(void)
 {
     if (RUBY_API_VERSION_CODE >= 40000) return NULL; /* not examined */
     VALUE self = rb_thread_current();
     void **thread = RTYPEDDATA_DATA(self);
     if (thread[THREAD_SELF] != (void *)self) return NULL;
     void **context = thread[THREAD_EC];
-    uint32_t *mask = (uint32_t *)(void *)&context[EC_FLAG] + 1;
-    if (context[EC_THREAD] != (void *)thread || *mask != (POSTPONED_JOB_INTERRUPT | TRAP_INTERRUPT))
-        return NULL;
-    return mask;
+    if (!context || context[EC_THREAD] != (void *)thread) return NULL;
+    return (uint32_t *)(void *)&context[EC_FLAG];
+}
+
+/* The interrupt mask of the thread that runs the job; NULL where this Ruby has other words. */
+static uint32_t *interrupt_mask(void)
+{
+    uint32_t *interrupts = interrupts_here();
+    if (!interrupts || interrupts[1] != (POSTPONED_JOB_INTERRUPT | TRAP_INTERRUPT)) return NULL;
+    words_are_known = true;
+    return interrupts + 1;
+}
+
+void ps_job_ask_here(void)
+{
+    ps_job_ask();
+    uint32_t *interrupts = words_are_known ? interrupts_here() : NULL;
+    if (interrupts) PS_FETCH_OR(*interrupts, POSTPONED_JOB_INTERRUPT);
 }
 
 void ps_job_do(VALUE (*work)(VALUE), VALUE argument)
@@ -76,11 +98,9 @@ void ps_job_ask(void)
 #else
 
 #include <pthread.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/atomic.h"
 #include "base/fork.h"
 
 extern void *ruby_current_vm_ptr;

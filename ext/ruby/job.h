@@ -18,6 +18,11 @@ const char *ps_job_init(void (*function)(void *));
  */
 void ps_job_ask(void);
 /*
+ * The same, and the calling thread, which has the VM lock, runs the job when it checks for
+ * interrupts. In an event that hands it the VM lock, Ruby would still ask the thread that ran last.
+ */
+void ps_job_ask_here(void);
+/*
  * Calls work(argument) in the job, while no other thread runs. Exceptions from other threads are
  * held back until the job is over. No exception leaves it: Ruby would drop the exception and leave
  * the frames that it ended on the stack.

@@ -46,6 +46,12 @@ void ps_ask_for_sample(void)
     request(PS_REQUEST_SAMPLE);
 }
 
+void ps_ask_for_upkeep_here(void)
+{
+    PS_FETCH_OR(requests, PS_REQUEST_UPKEEP);
+    ps_job_ask_here();
+}
+
 static const ps_hooks requests_hooks = {.feature = &ps_requests_feature};
 
 const ps_vm ps_the_vm = {
@@ -204,10 +210,30 @@ static VALUE unhook(VALUE unused)
     return Qnil;
 }
 
+static VALUE name_waits(VALUE unused)
+{
+    ps_waits_name();
+    return Qnil;
+}
+
+static VALUE name_waits_left_out(VALUE unused)
+{
+    return ps_objects_leave_out(name_waits, Qnil);
+}
+
+static VALUE find_names(VALUE unused)
+{
+    return ps_while_nobody_switches(name_waits_left_out, Qnil);
+}
+
 /* Flushes, ends the watcher and takes all hooks out. */
 static VALUE native_stop(VALUE self)
 {
     if (!ps_features_installed()) return Qfalse;
+    /* For the last flush. What gets no name for an exception is in it without one. */
+    int state = 0;
+    rb_protect(find_names, Qnil, &state);
+    if (state) rb_set_errinfo(Qnil);
     bool ours = ps_ours_begin();
     ps_watcher_stop();
     ps_ours_end(ours);

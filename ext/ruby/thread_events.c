@@ -14,6 +14,9 @@ static void on_event(rb_event_flag_t event, const rb_internal_thread_event_data_
 {
     ps_gvl_on_thread_event(event, data);
     ps_waits_on_thread_event(event, data);
+#ifdef HAVE_RB_INTERNAL_THREAD_SPECIFIC_KEY_CREATE
+    ps_ticks_on_thread_event(event, data);
+#endif
 }
 
 void ps_thread_events_use(enum ps_thread_events_user user, bool on)

@@ -1,5 +1,6 @@
 /*
- * The hook of Ruby's thread events (3.2 and later), which gvl_hooks.c and waits_hooks.c share.
+ * The hook of Ruby's thread events (3.2 and later), which gvl_hooks.c, waits_hooks.c and, from 3.3
+ * on, ticks.c share.
  *
  *   SUSPENDED  on the thread itself, with the VM lock: it is about to give the lock up. Also while a
  *              thread ends: then it has no frames any more.
@@ -26,7 +27,7 @@
 
 #ifdef HAVE_RB_INTERNAL_THREAD_ADD_EVENT_HOOK
 
-enum ps_thread_events_user { PS_EVENTS_FOR_GVL = 1, PS_EVENTS_FOR_WAITS = 2 };
+enum ps_thread_events_user { PS_EVENTS_FOR_GVL = 1, PS_EVENTS_FOR_WAITS = 2, PS_EVENTS_FOR_TICKS = 4 };
 
 /* Puts the hook in while it has a user. With the VM lock. */
 void ps_thread_events_use(enum ps_thread_events_user user, bool on);
@@ -34,6 +35,9 @@ void ps_thread_events_use(enum ps_thread_events_user user, bool on);
 /* The users. Each returns at once while it is off. In 3.2, data is NULL. */
 void ps_gvl_on_thread_event(rb_event_flag_t event, const rb_internal_thread_event_data_t *data);
 void ps_waits_on_thread_event(rb_event_flag_t event, const rb_internal_thread_event_data_t *data);
+#ifdef HAVE_RB_INTERNAL_THREAD_SPECIFIC_KEY_CREATE
+void ps_ticks_on_thread_event(rb_event_flag_t event, const rb_internal_thread_event_data_t *data);
+#endif
 
 /*
  * From 3.3 on the data of a thread are kept with the Ruby thread. Creates a key for that. False: there

@@ -47,6 +47,7 @@
 #include "table/flush.h"
 #include "usdt/looking.h"
 #include "hooks.h"
+#include "thread_events.h"
 #include "vm_words.h"
 
 /* Exported, but in no header for extensions. */
@@ -354,7 +355,6 @@ static void disarm_this(void)
 }
 
 #ifdef HAVE_RB_INTERNAL_THREAD_SPECIFIC_KEY_CREATE
-static rb_internal_thread_event_hook_t *thread_hook;
 static void *main_ractor;
 
 /*
@@ -382,29 +382,23 @@ static void arm_this(void)
     arm((int)ps_thread_id(), Qnil, true);
 }
 
-static pid_t hooked_in; /* the reason is in thread_events.h */
-
-static void on_thread(rb_event_flag_t event, const rb_internal_thread_event_data_t *data, void *unused)
+void ps_ticks_on_thread_event(rb_event_flag_t event, const rb_internal_thread_event_data_t *data)
 {
+    if (!PS_READ(ticks.on)) return;
     if (event == (RUBY_INTERNAL_THREAD_EVENT_EXITED)) disarm_this();
-    else if (is_of_main_ractor(data)) arm_this();
+    else if (event == (RUBY_INTERNAL_THREAD_EVENT_RESUMED) && is_of_main_ractor(data)) arm_this();
 }
 
 static void hook_threads(void)
 {
-    know_main_ractor();
-    if (thread_hook) return;
-    thread_hook = rb_internal_thread_add_event_hook(
-        on_thread, (RUBY_INTERNAL_THREAD_EVENT_RESUMED) | (RUBY_INTERNAL_THREAD_EVENT_EXITED), NULL);
-    hooked_in = getpid();
+    ps_thread_events_use(PS_EVENTS_FOR_TICKS, true);
 }
 
 static void unhook_threads(void)
 {
-    if (!thread_hook || hooked_in != getpid()) return;
-    rb_internal_thread_remove_event_hook(thread_hook);
-    thread_hook = NULL;
+    ps_thread_events_use(PS_EVENTS_FOR_TICKS, false);
 }
+
 /* Nothing to postpone: EXITED comes before the VM releases the thread, however the thread ends. */
 static void postpone(uint64_t now) {}
 #else
@@ -422,6 +416,8 @@ static void on_end(rb_event_flag_t event, VALUE data, VALUE self, ID method, VAL
 {
     disarm_this();
 }
+
+static void know_main_ractor(void) {}
 
 static bool hooked;
 
@@ -488,7 +484,7 @@ static const char *refusal(void)
 {
     static const char NO_TIMERS[] =
         "charged at the next check: the kernel gives no timers, or not for so many threads";
-    const char *forced = getenv("PROBESCOPE_SAMPLES"), *shared = getenv("RUBY_MN_THREADS");
+    const char *forced = getenv("PROBESCOPE_SAMPLES");
     if (forced && strcmp(forced, "checks") == 0)
         return "charged at the next check: PROBESCOPE_SAMPLES=checks";
     if (RUBY_API_VERSION_CODE < 30100 || RUBY_API_VERSION_CODE >= 30500)
@@ -505,8 +501,7 @@ static const char *refusal(void)
     if (!ps_has_frames())
         return "charged at the next check: stacks are not where this version of Ruby has them";
     /* A native thread that runs no Ruby thread has no stack to read. */
-    if (shared && strcmp(shared, "1") == 0)
-        return "charged at the next check: threads share native ones (RUBY_MN_THREADS)";
+    if (ps_threads_share()) return "charged at the next check: threads share native ones (RUBY_MN_THREADS)";
     if (ps_seccomp_may_end_us())
         return "charged at the next check: a seccomp filter may end a process that makes timers "
                "(PROBESCOPE_SECCOMP=errno: it does not)";
@@ -536,6 +531,7 @@ const char *ps_ticks_begin(bool *later)
                 rb_tracepoint_new(0, RUBY_INTERNAL_EVENT_GC_ENTER | RUBY_INTERNAL_EVENT_GC_EXIT,
                                   on_collection, NULL));
     rb_tracepoint_enable(ticks.collections);
+    know_main_ractor();
     pthread_mutex_lock(&ticks.arming);
     ticks.generation += ticks.generation + 1 ? 1 : 2; /* never 0 */
     /* Before 3.3 a signal handler may not ask for a job. */

@@ -8,10 +8,11 @@
  *
  * No name is found in these events, because finding one may allocate. Known frames have names
  * already. A wait with an unknown frame is kept in `unnamed`, summed up with its like, until a job
- * names it. What is kept is marked until then.
+ * names it: as a rule on the same thread, before the method that waited returns. The frames are
+ * marked until then. If a flush comes first, its row is "(unnamed)" (features/waits.h).
  *
- * Only threads of the main Ractor have a place, because rows have one writer. Places are not freed
- * while the process lives: READY may read one without the VM lock.
+ * Only threads of the main Ractor have a place, because rows have one writer. The memory of places
+ * is not freed while the process lives: READY may read a place without the VM lock.
  */
 #include <ruby/ruby.h>
 #include <ruby/debug.h>
@@ -36,7 +37,9 @@
 int ruby_thread_has_gvl_p(void);
 int ruby_native_thread_p(void);
 
-enum { FRAMES = 16, PLACES_PER_CHUNK = 128, CHUNKS = 64, UNNAMED = 256, FILES = 256 };
+enum { FRAMES = 16, PLACES_PER_CHUNK = 128, CHUNKS = 1024, FILES = 256 };
+/* Of a token. They hold the number of each place, plus 1. */
+enum { NUMBER_BITS = 20 };
 
 /* A line of Ruby code; frame 0: none. */
 struct line {
@@ -51,24 +54,21 @@ struct wait {
     struct line at, holder;
 };
 
-/* Of each Ruby thread that has waited. */
+/* Of each Ruby thread that has waited since the hook came in. */
 struct place {
-    bool used;
-    bool waits; /* it is between SUSPENDED and RESUMED */
+    uint32_t next_free; /* if it is free: the number of another free place, plus 1; 0: none */
+    bool waits;         /* it is between SUSPENDED and RESUMED */
     struct wait wait;
-    uint64_t suspended_ns, ready_ns; /* ready_ns 0: it is not ready yet */
-};
-
-struct unnamed {
-    struct wait wait;
-    ps_wait_times times;
+    uint64_t suspended_ns, ready_ns; /* ready_ns before suspended_ns: it is not ready yet */
 };
 
 static struct {
     bool on;
     struct place *chunk[CHUNKS];
-    uint32_t next; /* number of the place that is looked at first for a free one */
-    struct unnamed unnamed[UNNAMED];
+    uint32_t places;      /* number of places that have had a thread */
+    uint32_t free;        /* the number of a free one of them, plus 1; 0: none */
+    uintptr_t generation; /* raised when all places become free */
+    struct wait unnamed[PS_WAITS_KEPT];
     uint32_t unnamed_count;
     /* Is it a file of the application? By the address of its path. */
     struct {
@@ -82,58 +82,72 @@ static const char *missing;
 
 /* ---- Places ---- */
 
+/*
+ * What is kept with a thread: the generation of its place, and in the lowest NUMBER_BITS the number
+ * of the place, plus 1. 0: it has none. A thread that ends while no tracer listens does not give its
+ * place back. All places become free when the hook goes out, so a token of an earlier generation
+ * means no place.
+ */
+typedef uintptr_t token;
+
 #ifdef HAVE_RB_INTERNAL_THREAD_SPECIFIC_KEY_CREATE
 static rb_internal_thread_specific_key_t key_of_place;
 
-static struct place *place_of(const rb_internal_thread_event_data_t *data)
+static token token_of(const rb_internal_thread_event_data_t *data)
 {
-    return rb_internal_thread_specific_get(data->thread, key_of_place);
+    return (token)rb_internal_thread_specific_get(data->thread, key_of_place);
 }
 
-static void set_place(const rb_internal_thread_event_data_t *data, struct place *place)
+static void set_token(const rb_internal_thread_event_data_t *data, token place)
 {
-    rb_internal_thread_specific_set(data->thread, key_of_place, place);
-}
-
-static struct place *own_place(void)
-{
-    return rb_internal_thread_specific_get(rb_thread_current(), key_of_place);
+    rb_internal_thread_specific_set(data->thread, key_of_place, (void *)place);
 }
 #else
 /* In 3.2 each thread of the main Ractor has a native thread. */
-static __thread struct place *place_here;
+static __thread token token_here;
 
-static struct place *place_of(const rb_internal_thread_event_data_t *data)
+static token token_of(const rb_internal_thread_event_data_t *data)
 {
-    return place_here;
+    return token_here;
 }
 
-static void set_place(const rb_internal_thread_event_data_t *data, struct place *place)
+static void set_token(const rb_internal_thread_event_data_t *data, token place)
 {
-    place_here = place;
-}
-
-static struct place *own_place(void)
-{
-    return place_here;
+    token_here = place;
 }
 #endif
 
-/* With the VM lock. NULL: there is no memory, or there are too many threads. */
-static struct place *take_place(void)
+static struct place *place_at(uint32_t number)
 {
-    for (uint32_t i = 0; i < PLACES_PER_CHUNK * CHUNKS; i++) {
-        uint32_t number = (waits.next + i) % (PLACES_PER_CHUNK * CHUNKS);
-        struct place **chunk = &waits.chunk[number / PLACES_PER_CHUNK];
-        if (!*chunk) PS_WRITE_RELEASE(*chunk, ps_memory_take(PLACES_PER_CHUNK * sizeof(**chunk)));
-        if (!*chunk) return NULL;
-        struct place *place = &(*chunk)[number % PLACES_PER_CHUNK];
-        if (PS_READ_ACQUIRE(place->used)) continue;
-        PS_WRITE(place->used, true);
-        waits.next = number + 1;
-        return place;
-    }
-    return NULL;
+    return &PS_READ_ACQUIRE(waits.chunk[number / PLACES_PER_CHUNK])[number % PLACES_PER_CHUNK];
+}
+
+static uint32_t number_in(token place)
+{
+    return (uint32_t)(place & ((1u << NUMBER_BITS) - 1)) - 1;
+}
+
+/* NULL: the thread has none. */
+static struct place *place_of(const rb_internal_thread_event_data_t *data)
+{
+    token place = token_of(data);
+    return place && place >> NUMBER_BITS == PS_READ(waits.generation) ? place_at(number_in(place)) : NULL;
+}
+
+/* With the VM lock. NULL: there is no memory. */
+static struct place *take_place(const rb_internal_thread_event_data_t *data)
+{
+    _Static_assert(PLACES_PER_CHUNK * CHUNKS < 1 << NUMBER_BITS, "a token holds each number");
+    uint32_t number = waits.free ? waits.free - 1 : waits.places;
+    if (number == PLACES_PER_CHUNK * CHUNKS) return NULL;
+    struct place **chunk = &waits.chunk[number / PLACES_PER_CHUNK];
+    if (!*chunk) PS_WRITE_RELEASE(*chunk, ps_memory_take(PLACES_PER_CHUNK * sizeof(**chunk)));
+    if (!*chunk) return NULL;
+    struct place *place = place_at(number);
+    if (waits.free) waits.free = place->next_free;
+    else waits.places++;
+    set_token(data, waits.generation << NUMBER_BITS | (number + 1));
+    return place;
 }
 
 static void end_wait(struct place *place)
@@ -142,17 +156,20 @@ static void end_wait(struct place *place)
     place->wait = (struct wait){0};
 }
 
-static void give_place(struct place *place)
+/* With the VM lock. */
+static void give_place(const rb_internal_thread_event_data_t *data, struct place *place)
 {
     end_wait(place);
-    PS_WRITE_RELEASE(place->used, false);
+    place->next_free = waits.free;
+    waits.free = number_in(token_of(data)) + 1;
+    set_token(data, 0);
 }
 
-/* Calls visit() with each place that was ever used. */
-static void each_place(void (*visit)(struct place *place))
+static void give_all_places(void)
 {
-    for (uint32_t i = 0; i < CHUNKS && waits.chunk[i]; i++)
-        for (uint32_t j = 0; j < PLACES_PER_CHUNK; j++) visit(&waits.chunk[i][j]);
+    for (uint32_t i = 0; i < waits.places; i++) end_wait(place_at(i));
+    waits.places = waits.free = 0;
+    PS_WRITE(waits.generation, waits.generation + 1);
 }
 
 /* ---- Frames ---- */
@@ -239,23 +256,22 @@ static bool is_same_line(struct line one, struct line other)
     return one.frame == other.frame && one.line == other.line;
 }
 
+static bool is_same_wait(const struct wait *one, const struct wait *other)
+{
+    return one->what == other->what && one->around == other->around && is_same_line(one->at, other->at) &&
+           is_same_line(one->holder, other->holder);
+}
+
 static void keep_unnamed(const struct wait *wait, const ps_wait_times *times)
 {
-    uint32_t count = waits.unnamed_count;
-    for (uint32_t i = 0; i < count; i++) {
-        struct unnamed *like = &waits.unnamed[i];
-        if (like->wait.what != wait->what || like->wait.around != wait->around ||
-            !is_same_line(like->wait.at, wait->at) || !is_same_line(like->wait.holder, wait->holder))
-            continue;
-        ps_waits_sum(&like->times, times);
-        return;
+    uint32_t count = waits.unnamed_count, number = 0;
+    while (number < count && !is_same_wait(&waits.unnamed[number], wait)) number++;
+    if (number == count && count < PS_WAITS_KEPT) {
+        waits.unnamed[number] = *wait;
+        PS_WRITE_RELEASE(waits.unnamed_count, count + 1);
     }
-    if (count == UNNAMED) {
-        PS_ADD(ps_waits_lost, times->waits);
-        return;
-    }
-    waits.unnamed[count] = (struct unnamed){*wait, *times};
-    PS_WRITE_RELEASE(waits.unnamed_count, count + 1);
+    ps_waits_keep(number, times);
+    if (!count) ps_ask_for_upkeep_here();
 }
 
 static void count_wait(const struct wait *wait, const ps_wait_times *times)
@@ -274,21 +290,17 @@ static void begin_wait(const rb_internal_thread_event_data_t *data)
     struct wait wait = {0};
     if (!place && !ps_is_main_ractor()) return;
     if (!read_frames(&wait, &wait.at)) { /* the thread ends */
-        if (!place) return;
-        set_place(data, NULL);
-        give_place(place);
+        if (place) give_place(data, place);
         return;
     }
     if (PS_UNLIKELY(!place)) {
-        place = take_place();
+        place = take_place(data);
         if (!place) {
-            PS_ADD(ps_waits_lost, 1);
+            ps_waits_add_untimed();
             return;
         }
-        set_place(data, place);
     }
     place->wait = wait;
-    PS_WRITE(place->ready_ns, 0);
     place->suspended_ns = ps_monotonic_ns();
     PS_WRITE_RELEASE(place->waits, true);
 }
@@ -311,7 +323,7 @@ static void note_ready(const rb_internal_thread_event_data_t *data)
 {
     uint64_t now = ps_monotonic_ns();
     struct place *place = place_of(data);
-    if (!place || !PS_READ_ACQUIRE(place->waits) || PS_READ(place->ready_ns)) return;
+    if (!place || !PS_READ_ACQUIRE(place->waits) || PS_READ(place->ready_ns) >= place->suspended_ns) return;
     if (is_holder(data)) read_frames(NULL, &place->wait.holder);
     PS_WRITE(place->ready_ns, now);
 }
@@ -396,40 +408,37 @@ static bool needs_upkeep(void)
     return PS_READ(waits.unnamed_count) > 0;
 }
 
-static void drop_unnamed(void)
+/*
+ * The names stay known for the next waits, also if a flush has taken all of these. Ruby may run
+ * another thread while a name is found, and that thread may keep more waits.
+ */
+void ps_waits_name(void)
 {
-    PS_WRITE(waits.unnamed_count, 0);
-}
-
-static void name_all(void)
-{
-    for (uint32_t i = 0; i < waits.unnamed_count; i++) {
-        const struct unnamed *one = &waits.unnamed[i];
-        const ps_site *what = name_what(&one->wait), *at = name_line(one->wait.at);
-        ps_waits_add(what, at, name_line(one->wait.holder), &one->times);
+    while (waits.unnamed_count) {
+        uint32_t last = waits.unnamed_count - 1;
+        const struct wait wait = waits.unnamed[last];
+        const ps_site *what = name_what(&wait), *at = name_line(wait.at), *holder = name_line(wait.holder);
+        if (last != waits.unnamed_count - 1) continue;
+        ps_wait_times times = ps_waits_take(last);
+        PS_WRITE(waits.unnamed_count, last);
+        if (times.waits) ps_waits_add(what, at, holder, &times);
     }
-    drop_unnamed();
 }
 
 /* ---- Switching ---- */
 
+static void visit_wait(struct wait *wait, void (*visit)(void *place))
+{
+    visit(&wait->what);
+    visit(&wait->around);
+    visit(&wait->at.frame);
+    visit(&wait->holder.frame);
+}
+
 static void each_object(void (*visit)(void *place))
 {
-    for (uint32_t i = 0; i < CHUNKS && waits.chunk[i]; i++)
-        for (uint32_t j = 0; j < PLACES_PER_CHUNK; j++) {
-            struct wait *wait = &waits.chunk[i][j].wait;
-            visit(&wait->what);
-            visit(&wait->around);
-            visit(&wait->at.frame);
-            visit(&wait->holder.frame);
-        }
-    for (uint32_t i = 0; i < waits.unnamed_count; i++) {
-        struct wait *wait = &waits.unnamed[i].wait;
-        visit(&wait->what);
-        visit(&wait->around);
-        visit(&wait->at.frame);
-        visit(&wait->holder.frame);
-    }
+    for (uint32_t i = 0; i < waits.places; i++) visit_wait(&place_at(i)->wait, visit);
+    for (uint32_t i = 0; i < waits.unnamed_count; i++) visit_wait(&waits.unnamed[i], visit);
 }
 
 PS_KEPT(PS_HELD_EACH(each_object), PS_COMPARED(waits.files))
@@ -441,19 +450,17 @@ void ps_waits_forget_files(void)
 
 static void forget(void)
 {
-    each_place(end_wait);
-    drop_unnamed();
+    give_all_places();
+    PS_WRITE(waits.unnamed_count, 0);
     ps_known_clear(&waits.sites);
 }
 
-/* The child has one thread, which does not wait. What the parent counted is the parent's. */
+/* The child has one thread, which does not wait. What the parent kept is the parent's. */
 void ps_waits_after_fork(void)
 {
-    if (!waits.chunk[0]) return;
-    struct place *own = ruby_native_thread_p() ? own_place() : NULL;
-    each_place(give_place);
-    if (own) own->used = true;
-    drop_unnamed();
+    give_all_places();
+    PS_WRITE(waits.unnamed_count, 0);
+    ps_waits_drop();
 }
 
 void ps_waits_init(void)
@@ -486,12 +493,14 @@ const ps_hooks ps_waits_hooks = {
     .why = why,
     .forget = forget,
     .needs_upkeep = needs_upkeep,
-    .upkeep = name_all,
+    .upkeep = ps_waits_name,
 };
 
 #else
 
 void ps_waits_forget_files(void) {}
+
+void ps_waits_name(void) {}
 
 void ps_waits_after_fork(void) {}
 

@@ -63,6 +63,51 @@ RSpec.describe "gvl__wait", :bpf do
       expect(report).to eq("children" => 20)
       expect(target.err).to be_empty
     end
+
+    # GIVEN a child of a process that was traced. At the fork another thread of the process held the
+    # lock of Ruby's list of hooks, which stays locked in the child.
+    it "and a tracer of samples do not stop such a child" do
+      skip "of another Ruby: samples use the same events from 3.3 on" if RUBY_VERSION < "3.3"
+      headers = RbConfig::CONFIG.values_at("rubyhdrdir", "rubyarchhdrdir").map { |path| "-I#{path}" }
+      directory = FileUtils.mkdir_p(File.join(Support::ROOT, "tmp", "ruby-#{RUBY_VERSION}")).first
+      library = File.join(directory, "held_event.so")
+      source = File.join(Support::ROOT, "spec/support/held_event.c")
+      tool("cc", "-shared", "-fPIC", "-O2", "-D_GNU_SOURCE", *headers, "-o", library, source)
+      target, = program(<<~RUBY)
+        require #{library.dump}
+        $stdout.sync = true
+        Thread.new { loop { sleep 0.001 } }
+        $stdout.puts "ready"
+        Gate.on :gvl__wait
+        HeldEvent.hold
+        nil until HeldEvent.held?
+        child = fork do
+          $stdout.puts "child \#{Process.pid} \#{HeldEvent.held?}"
+          Gate.on :sample__stats
+          began = Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID)
+          nil until Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID) > began + 0.3
+          $stdout.puts "sampled \#{Probescope.status[:probes][:sample__stats].first}"
+          exit!(0)
+        end
+        HeldEvent.release
+        $stdout.puts "released"
+        Process.wait(child)
+        Gate.done status: $?.exitstatus
+      RUBY
+      target.ready
+      attacher(target, "gvl__wait").attached
+      child, held = target.await_line(/\Achild (\d+) (\w+)/).captures
+      child = child.to_i
+      begin
+        expect(held).to eq("true")
+        attacher(Struct.new(:pid).new(child), "sample__stats", wait: false).await_line(/\Aattached/)
+        expect(target.await_line(/\Asampled (\w+)/)[1]).to eq("on")
+      ensure
+        Process.kill(:KILL, child) unless target.out.include?("sampled")
+      end
+      expect(JSON.parse(target.await_line(/\Areport (.*)/)[1])).to eq("status" => 0)
+      expect(target.err).to be_empty
+    end
   else
     it "is not served by this Ruby, and gives the reason" do
       target, = program("Gate.done")

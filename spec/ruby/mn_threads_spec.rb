@@ -43,6 +43,17 @@ RSpec.describe "with RUBY_MN_THREADS=1", :bpf do
     run.target.await_off("object__stats", "function__stats")
   end
 
+  it "samples are charged at the next check, whichever number switches it on" do
+    %w[1 2].each do |number|
+      target, = program("Gate.done", env: { "RUBY_MN_THREADS" => number })
+      target.await_line(/\Areport/)
+      tracer = attacher(target, "sample__stats").tap(&:attached)
+      expect(target.info.probes.fetch("sample__stats"))
+        .to include(state: :degraded, reason: /threads share native ones/)
+      tracer.finish
+    end
+  end
+
   # GIVEN calls that wait, continue on a native thread on which another thread has run, and leave
   # their fiber without a further call.
   it "the time until a fiber continues is not charged to its calls" do

@@ -89,6 +89,49 @@ RSpec.describe "wait__stats", :bpf do
       end
     end
 
+    # The threads wait for each other and for a read that takes a native thread. A wait that was kept
+    # with the native thread would get the line, the number or the time of another thread.
+    it "keeps the waits of each Ruby thread apart where threads share native ones" do
+      skip "of another Ruby: 3.3 and later" if RUBY_VERSION < "3.3"
+      threads, rounds = 12, 40
+      run = trace(<<~RUBY, fields, env: { "RUBY_MN_THREADS" => "1", "RUBY_MAX_CPU" => "4" })
+        def now = Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)
+        class Mill
+          #{Array.new(threads) { |n| "def turn_#{n} = sleep(0.00#{2 + (n % 8)}) # turn #{n}" }.join("\n  ")}
+        end
+        mill = Mill.new
+        Gate.on :wait__stats
+        Gate.flushed(1)
+        all = Array.new(#{threads}) do |n|
+          Thread.new do
+            natives, waited = [], 0
+            #{rounds}.times do
+              began = now
+              mill.public_send(:"turn_\#{n}")
+              waited += now - began
+              natives << Thread.current.native_thread_id
+              File.read("/proc/self/smaps")
+            end
+            [waited, natives.uniq]
+          end
+        end
+        waited, natives = all.map(&:value).transpose
+        Gate.flushed
+        Gate.done waited: waited, natives: natives.flatten.uniq.size, moved: natives.count { |one| one.size > 1 }
+      RUBY
+      expect(run.report[:natives]).to be < threads
+      expect(run.report[:moved]).to be > 0
+      rows = run.totals(:wait__stats, %i[what function])
+      run.report[:waited].each_with_index do |truth, n|
+        row = rows.fetch(["Kernel#sleep", "Mill#turn_#{n}"])
+        # Ruby's timer wakes a thread up to 1 ms early. Then the thread sleeps once more.
+        expect(row[:waits]).to be_between(rounds, rounds * 1.5)
+        least = rounds * (2 + (n % 8)) * 1_000_000
+        expect(row[:blocked]).to be >= least * 0.95, "#{n}: #{row}"
+        expect(row[:blocked] + row[:vm_lock]).to be_between(truth * 0.7, truth), "#{n}: #{row} of #{truth}"
+      end
+    end
+
     it "tells which line ended the wait" do
       run = trace(kinds, fields)
       holders = run.events(:wait__stats).group_by { |event| event[:function] }.transform_values do |events|
@@ -138,6 +181,108 @@ RSpec.describe "wait__stats", :bpf do
       expect(rows[["Kernel#sleep", "Mill#stand"]][:waits]).to eq(50)
       expect(run.totals(:stats__done)["dropped"]).to be_nil
       expect(run.target.err).to be_empty
+    end
+
+    # GIVEN more threads than the library has places for, that have waited and end while nobody listens.
+    it "counts all waits after 9,000 threads that ended between two tracers" do
+      target, directory = program(<<~RUBY)
+        class Mill
+          def turn(queue) = queue.pop
+          def rest = sleep(0) # rest
+        end
+        mill = Mill.new
+        $stdout.sync = true
+        9.times do |round|
+          Gate.on :wait__stats
+          queue = Queue.new
+          threads = Array.new(1_000) { Thread.new { mill.turn(queue) } }
+          Thread.pass until queue.num_waiting == 1_000
+          $stdout.puts "round \#{round}"
+          Gate.off :wait__stats
+          queue.close
+          threads.each(&:join)
+        end
+        $stdout.puts "last"
+        Gate.on :wait__stats, :stats__done
+        Gate.flushed(1)
+        Array.new(100) { Thread.new { 10.times { mill.rest } } }.each(&:join)
+        Gate.flushed
+        Gate.done
+      RUBY
+      9.times do |round|
+        listener = attacher(target, "wait__stats").tap(&:attached)
+        target.await_line(/\Around #{round}$/)
+        listener.detach
+        listener.finish
+      end
+      target.await_line(/\Alast/)
+      all = { stats__done: %i[sequence rows dropped] }.merge(fields)
+      run = Tracing::Run.new(target, tracer(Tracing.text(all), pid: target.pid), directory, all).finish
+      expect(run.totals(:wait__stats, %i[what function])[["Kernel#sleep", "Mill#rest"]][:waits]).to eq(1_000)
+      expect(run.events(:stats__done).sum { |event| event[:dropped] }).to eq(0)
+    end
+
+    # No job runs where hardly any stack is left, so no name is found there.
+    deep = <<~RUBY
+      class Diver
+        def rest = sleep(0.001) # rest
+        def dive(depth, &work) = depth.zero? ? work.call : dive(depth - 1, &work)
+      end
+      diver = Diver.new
+      Gate.on :wait__stats
+      Gate.flushed(1)
+    RUBY
+
+    it "counts without a name, when the interval ends, what has none yet" do
+      run = trace(<<~RUBY, fields)
+        #{deep}
+        diver.dive(600) do
+          200.times { diver.rest }
+          $stdout.write("report {}\\n")
+          $stdout.flush
+          nil while true
+        end
+      RUBY
+      rows = run.totals(:wait__stats, %i[what function])
+      # The report is one or two waits more.
+      expect(rows.fetch(["(unnamed)", ""])[:waits]).to be_between(200, 203)
+      expect(rows.fetch(["(unnamed)", ""])[:blocked]).to be >= 200_000_000
+      expect(rows.keys).not_to include(["Kernel#sleep", "Diver#rest"])
+      expect(run.events(:stats__done).sum { |event| event[:dropped] }).to eq(0)
+    end
+
+    it "names the last waits of a process that ends" do
+      run = start(<<~RUBY, fields)
+        #{deep}
+        diver.dive(600) { 5.times { diver.rest } }
+      RUBY
+      run.target.wait
+      rows = await("the rows of the end\n#{run.tracer}") do
+        found = run.totals(:wait__stats, key)
+        found if found.key?(["Kernel#sleep", "Diver#rest", line_of(deep, "rest")])
+      end
+      expect(rows[["Kernel#sleep", "Diver#rest", line_of(deep, "rest")]][:waits]).to eq(5)
+      expect(rows.keys.map(&:first)).not_to include("(unnamed)")
+    end
+
+    # No job runs in a process whose threads all wait.
+    it "names a wait before its thread waits again" do
+      run = trace(<<~RUBY, fields)
+        class Clerk
+          #{Array.new(50) { |n| "def rest_#{n} = sleep(0.001)" }.join("\n  ")}
+        end
+        clerk = Clerk.new
+        reader, writer = IO.pipe
+        Gate.on :wait__stats
+        Gate.flushed(1)
+        $stdout.write("report {}\\n")
+        $stdout.flush
+        50.times { |n| clerk.public_send(:"rest_\#{n}") }
+        reader.read(1)
+      RUBY
+      rows = run.totals(:wait__stats, %i[what function])
+      expect(Array.new(50) { |n| rows.fetch(["Kernel#sleep", "Clerk#rest_#{n}"])[:waits] }).to all(eq(1))
+      expect(rows.keys.map(&:first)).not_to include("(unnamed)")
     end
 
     it "keeps no object alive" do

@@ -25,13 +25,26 @@ typedef struct ps_wait_times {
     uint64_t waits, blocked, vm_lock, longest;
 } ps_wait_times;
 
-/* Adds waits to the sum of several. */
-void ps_waits_sum(ps_wait_times *sum, const ps_wait_times *more);
-/* Adds waits to their row. holder: ps_site_none when it is not known. */
+/*
+ * Adds waits to their row. holder: ps_site_none when it is not known. What has no memory for a row
+ * is in the overflow row, and counted there.
+ */
 void ps_waits_add(const ps_site *what, const ps_site *place, const ps_site *holder,
                   const ps_wait_times *times);
+/* Counts a wait that could not be timed for lack of memory: the overflow row has it without a time. */
+void ps_waits_add_untimed(void);
 
-/* The number of waits that are in no row, because there was no memory. VM lock held. */
-extern uint64_t ps_waits_lost;
+/*
+ * Waits whose names the VM finds later. It has a number for each kind of them. What it has not taken
+ * when the rows are cut is in a row named "(unnamed)", so each wait is in the interval in which it
+ * ended. All are called with the VM lock.
+ */
+enum { PS_WAITS_KEPT = 256 };
+/* number: below PS_WAITS_KEPT. Any other: there is no room, and the waits get no names. */
+void ps_waits_keep(uint32_t number, const ps_wait_times *times);
+/* Returns what was kept under that number since it was last taken or cut. */
+ps_wait_times ps_waits_take(uint32_t number);
+/* Drops all of it. */
+void ps_waits_drop(void);
 
 #endif

@@ -235,8 +235,11 @@ static void fire_states(void)
 
 static void cut_all(void)
 {
-    for (const ps_feature *const *each = ps_features; *each; each++)
-        if (is_told(*each)) cut_table((*each)->table, (*each)->maximum);
+    for (const ps_feature *const *each = ps_features; *each; each++) {
+        if (!is_told(*each)) continue;
+        cut_table((*each)->table, (*each)->maximum);
+        if ((*each)->cut_rest) (*each)->cut_rest();
+    }
 }
 
 /*
@@ -322,8 +325,10 @@ static void forget_unsent(ps_table *table, int maximum)
 /* Drops what was counted so far. It is never fired. */
 static void forget_all_unsent(void)
 {
-    for (const ps_feature *const *each = ps_features; *each; each++)
+    for (const ps_feature *const *each = ps_features; *each; each++) {
+        if ((*each)->cut_rest) (*each)->cut_rest();
         if ((*each)->table) forget_unsent((*each)->table, (*each)->maximum);
+    }
     flushed.dropped = all_overflowed();
     flushed.suppressed = ps_details_suppressed;
     flushed.missed = ps_samples_missed;

@@ -160,6 +160,7 @@ RECORD_ROW(object__stats, PS_PROBE_OBJECT__STATS, "")
 RECORD_ROW(sample, PS_PROBE_SAMPLE, "")
 RECORD_ROW(sample__stats, PS_PROBE_SAMPLE__STATS, "")
 RECORD_ROW(sample__frame, PS_PROBE_SAMPLE__FRAME, "")
+RECORD_ROW(wait__stats, PS_PROBE_WAIT__STATS, "")
 
 void __real_ps_fire_stats__done(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
                                 const struct ps_more_stats__done *);

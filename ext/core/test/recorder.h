@@ -37,6 +37,7 @@ struct recorded {
         struct ps_more_request__done request; /* of request__start and request__done */
         struct ps_more_stats__done done;
         struct ps_more_function__here here;
+        struct ps_more_wait__stats wait;
     } more;
 };
 

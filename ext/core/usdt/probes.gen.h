@@ -327,7 +327,7 @@ struct ps_more_function__here {
 struct ps_more_wait__stats {
     const char *path; /* the file's full path */
     const char *function; /* function that contains the line */
-    uint64_t vm_lock; /* time from then until the thread had the VM lock (ns) */
+    uint64_t vm_lock; /* time from then until the thread ran with the VM lock (ns) */
     uint64_t longest; /* longest wait that ended since the previous flush (ns) */
     /*
      * function of the thread that ended the wait, such as one that unlocked a Mutex. Empty if no

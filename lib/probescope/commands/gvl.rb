@@ -9,9 +9,11 @@ module Probescope
       PROGRAM = "gvl.bt"
       USAGE = "gvl -p PID [options]"
       ABOUT = <<~TEXT
-        Which threads wait for the VM lock (the GVL), and how long? Ruby runs one thread at a time; a thread
-        that is ready to run waits for the lock. Ruby 3.2 and later reports these waits, Python does not.
-        Waits under 1 us are left out, and so are waits that have not ended when the interval ends.
+        Which threads wait for the VM lock (the GVL), and how long? Ruby runs one thread of a Ractor at a
+        time; a thread that is ready to run waits for the lock. The wait ends when the thread runs with
+        the lock, so its time has the wait for a CPU, too. Ruby 3.2 and later reports these waits, Python
+        does not. Waits under 1 us are left out, and so are waits that have not ended when the interval
+        ends, and on Ruby 3.2 waits that began before the attach.
         Sorted by TOTAL. If threads wait much, use fewer threads in each process, and more processes.
 
           SHARE   of the wall time of its process

@@ -9,17 +9,22 @@ module Probescope
       PROGRAM = "waits.bt"
       USAGE = "waits -p PID [options]"
       ABOUT = <<~TEXT
-        What do threads wait for, at which line, and whose line ended the wait? Counts every wait that ends in
-        the interval, with its whole time: each time a thread gives up the VM lock in a method of Ruby's, such
-        as Mutex#synchronize, Queue#pop, IO#read or sleep. Ruby 3.2 to 3.4 report waits, Python does not.
+        What do threads wait for, at which line, and whose line ended the wait? A wait begins when a thread
+        gives up the VM lock, such as in Mutex#synchronize, Queue#pop, IO#read or sleep, and ends when the
+        thread runs with the lock again. It counts in the interval in which it ends, with its whole time.
+        Not seen: C code that blocks and keeps the VM lock, waits that began before the attach, Ractors
+        other than the main one, and waits of single fibers: under a fiber scheduler their thread waits.
+        Ruby 3.2 to 3.4 report waits, Python does not.
         Sorted by BLOCKED. A column without any known value is left out.
 
           SHARE      of the blocked time of all rows
           BLOCKED    time until the thread could go on
-          VM LOCK    time from then until it had the VM lock; `probescope gvl` has these times by thread
+          VM LOCK    time from then until it ran with the VM lock, with the wait for a CPU; `probescope gvl`
+                     shows those of 1 us and more by thread
           MEAN       mean of both together
           WAITS FOR  the method that waited. A method that only computes gave the VM lock to another thread
-                     when its time was over; so did (Ruby code).
+                     when its time was over; so did (Ruby code). (unnamed): the names were not found before
+                     the next flush.
           AT         nearest line of the application's own code among the innermost 16 frames, otherwise the
                      nearest line of Ruby code
           ENDED BY   where the thread was that ended most of the time blocked: it unlocked the Mutex, or filled
