@@ -32,6 +32,7 @@ module TruthPage
     - From the second seed on, all commands run at once. `stat` of Ruby is compared with the VM's own
       count of objects, `gc` with its count of collections, and `gvl` with what the kernel reports about
       threads that compute.
+    - `syscalls` is compared on the calls of one function: how many there are, and how many fail.
     - `hot` and `lines` are not compared on programs that are on the CPU too rarely for 3,000 samples.
       The figures of `lines` are added up by function, because no program measures single lines.
 

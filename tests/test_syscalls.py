@@ -10,11 +10,13 @@ import sys
 
 import pytest
 from probescope.command import machine
-from probescope.command.errors import CommandError
+from probescope.command.errors import CommandError, Usage
+from probescope.command.main import parser
 from probescope.command.programs import program as path_of
 from probescope.command.programs import tracepoints
 from probescope.command.reports import report_of
 from probescope.command.result import Result
+from probescope.command.trace import message, program_name
 from tracing import Child
 
 COMMAND = [sys.executable, "-m", "probescope"]
@@ -165,8 +167,36 @@ KNOWN = {
 }
 
 
-def traced(program, children, *options):
-    return traced_run(program(PROGRAM), children, *options)
+# The kernel answers getsid() with EPERM, like a seccomp profile of a container.
+REFUSED = PROGRAM.replace(
+    "    work(file)",
+    """
+    import ctypes, platform, struct
+    seccomp, getsid = {"x86_64": (317, 124), "aarch64": (277, 156)}[platform.machine()]
+    steps = [(0x20, 0, 0, 0), (0x15, 0, 1, getsid), (0x06, 0, 0, 0x50001), (0x06, 0, 0, 0x7FFF0000)]
+    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
+    told = ctypes.create_string_buffer(struct.pack("HP", len(steps), ctypes.addressof(code)))
+    call = ctypes.CDLL(None).syscall
+    assert call(*map(ctypes.c_ulong, (seccomp, 1, 0, ctypes.addressof(told)))) == 0
+    asks()
+""",
+).replace(
+    "def serve()",
+    """
+def asks():
+    os.getpriority(os.PRIO_PROCESS, 0)
+    for _ in range(50):
+        try:
+            os.getsid(0)
+        except PermissionError:
+            pass
+
+def serve()""",
+)
+
+
+def traced(program, children, *options, source=PROGRAM):
+    return traced_run(program(source), children, *options)
 
 
 def traced_run(started, children, *options):
@@ -249,6 +279,14 @@ def test_each_path_has_a_row(bpf, program, children):
     assert (told["cut_paths"], told["unread_paths"]) == (0, 0)
 
 
+def test_calls_that_seccomp_refuses_are_counted_and_are_in_no_row(bpf, program, children):
+    told = traced(program, children, source=REFUSED)
+    assert called(told, "asks", "getpriority") == 1
+    assert called(told, "asks", "getsid") == 0
+    assert told["half_told"] >= 50
+    assert any(f"{told['half_told']} calls of which the kernel told only" in s for s in told["not_covered"])
+
+
 def test_a_kernel_without_a_tracepoint_is_a_sentence(tmp_path):
     names = tracepoints(path_of("syscalls"))
     assert names == [
@@ -289,3 +327,39 @@ def test_rows_of_one_name_are_merged_whatever_their_addresses():
     assert (row["calls"], row["total_ns"], row["longest_ns"]) == (210, 540, 7)
     assert (row["failed"], row["errors"]) == (4, {"ENOENT": 4})
     assert row["mean_ns"] == 3
+
+
+def test_calls_whose_function_could_not_be_read_have_a_row_and_are_counted():
+    result = Result(1, "syscalls")
+    result.add({"@row": {"1,64,2": ["f", "a.py", 1, 2], "1,0,2": ["", "", 0, 2]}})
+    result.add({"@calls": {"1,64,2": 10, "1,0,2": 5, "1,1,2": 200, "1,128,2": 3000}})
+    result.add({"@unread": {"1": 200}, "@unnamed": {"1,128,2": 3000}, "@wall_ns": {"1": 10**9}})
+    rows = report_of("syscalls")(result).rows()
+    assert {row["function"]: row["calls"] for row in rows} == {"f": 10, None: 5, "(unknown)": 3200}
+    assert result.lost()["unread"] == 3200
+
+
+def test_calls_with_one_end_are_counted_up_to_the_last_flush():
+    result = Result(1, "syscalls")
+    result.add({"@half_told": {"1,0": 2, "1,700": 3, "1,900": 161}, "@ended": {"1": 900}})
+    report = report_of("syscalls")(result)
+    assert report.more()["half_told"] == 5
+    assert any("5 calls of which the kernel told only" in line for line in report.not_covered())
+
+
+def test_paths_that_differ_only_in_bytes_that_are_no_utf_8_have_rows_of_their_own():
+    program = f"syscalls_files_{os.uname().machine}"
+    result = Result(1, program)
+    for line in (
+        rb'{"@file": {"1,0,5,2,a\uffffffff": "a\uffffffff", "1,0,5,2,a\xfe": "a\xfe"}}',
+        rb'{"@calls": {"1,0,5,2,a\uffffffff": 10, "1,0,5,2,a\ufffffffe": 200}}',
+    ):
+        result.add(message(b'{"type": "map", "data": %b}' % line.replace(rb"\xfe", b"\xfe"))[1])
+    rows = report_of(program)(result).rows()
+    assert sorted((row["path"], row["calls"]) for row in rows) == [("a\ufffd", 10), ("a\ufffd", 200)]
+
+
+@pytest.mark.parametrize("name", ["syscalls", "syscalls_files_x86_64"])
+def test_requests_are_refused_with_a_reason(name):
+    with pytest.raises(Usage, match="its route is often known only at its end"):
+        program_name(parser().parse_args(["trace", name, "-p", "1", "--by-request"]))

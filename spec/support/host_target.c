@@ -5,6 +5,7 @@
  *
  *   host_target [--period MS] [--rows N] [--burst N] [--flushes N] [--hostile] [--strings]
  *               [--abi N] [--state N] [--old] [--old-ruby] [--number N] [--without PROBE] [--waits]
+ *               [--unread PART]
  *
  * Like the library, it flushes under a tracer: first when no semaphore has changed for a period,
  * then once a period. A flush is one event for each row and each kind of statistics, then
@@ -18,6 +19,8 @@
  * --without PROBE: its runtime does not serve this probe.
  * --waits: the thread that makes system calls sleeps in each row, too, and waits for a pipe.
  * --number N: its ids are those of process N, so that a spec can compute them before.
+ * --unread PART: the record of the thread that makes system calls, or its epoch, stack, frames or
+ *   names, are on a page that is not in memory. "late": the names come into memory later.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -287,7 +290,7 @@ static struct here {
             } * row;
             uint64_t rest[9];
         } * frames;
-        uint32_t depth, capacity, epoch;
+        uint32_t depth, epoch, capacity;
     } stack;
     uint32_t epoch;
     struct frame frame;
@@ -296,11 +299,14 @@ static struct here {
 } * here;
 static int asked[2], null_device, calling_rows, waits;
 static volatile int answered;
+static const char *unread = "";
+static char *absent; /* a page that was never touched: an address that no program of a tracer can read */
 
 static void fire_here(uint64_t thread)
 {
+    const void *record = strcmp(unread, "record") ? (void *)&here->record : absent;
     const uint64_t more[] = {
-        (uint64_t)&here->record, here->record.layout, (uint64_t)&here->epoch, thread, 0, 0, 0, 0, 0};
+        (uint64_t)record, here->record.layout, (uint64_t)&here->epoch, thread, 0, 0, 0, 0, 0};
     fire_function__here(0, 0, 0, 0, 0, more);
 }
 
@@ -308,8 +314,12 @@ static void fire_here(uint64_t thread)
 static void *call_the_system(void *unused)
 {
     const uint64_t thread = (uint64_t)gettid();
+    int traced = 0;
     for (char byte; read(asked[0], &byte, 1) == 1; answered = 1) {
         if (probescope_function__here_semaphore) fire_here(thread);
+        /* A tracer attaches stats__done last. The interval has begun, and the names were not read. */
+        if (probescope_stats__done_semaphore && ++traced == 5 && !strcmp(unread, "late"))
+            strcpy(absent, "Parser#late");
         for (int row = 0; row < calling_rows; row++) {
             here->frame.row = &here->rows[row];
             here->stack.depth = 1;
@@ -332,7 +342,8 @@ static void start_calling(int rows, int hostile)
 {
     here = mmap((void *)0x7e0000000000, sizeof *here, PROT_READ | PROT_WRITE,
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
-    if (here == MAP_FAILED) abort();
+    absent = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (here == MAP_FAILED || absent == MAP_FAILED) abort();
     here->epoch = here->stack.epoch = 5;
     here->stack.frames = &here->frame;
     here->record.stack = &here->stack;
@@ -349,7 +360,11 @@ static void start_calling(int rows, int hostile)
         if (!hostile) file = "/app/lib/parser.rb";
         here->sites[row] = (struct site){name, file, file, 10 + row};
         here->rows[row].site = &here->sites[row];
+        if (!strcmp(unread, "name") || !strcmp(unread, "late")) here->sites[row].name = absent;
     }
+    if (!strcmp(unread, "epoch")) here->record.epoch = (uint32_t *)absent;
+    if (!strcmp(unread, "stack")) here->record.stack = absent;
+    if (!strcmp(unread, "frames")) here->stack.frames = (struct frame *)absent;
     null_device = open("/dev/null", O_WRONLY | O_CLOEXEC);
     pthread_t thread;
     if (null_device < 0 || pipe(asked) || pthread_create(&thread, NULL, call_the_system, NULL)) abort();
@@ -416,6 +431,7 @@ int main(int argc, char **argv)
         else if (!strcmp(argv[i], "--strings")) strings = 1;
         else if (!strcmp(argv[i], "--waits")) waits = 1;
         else if (!strcmp(argv[i], "--without")) without = argv[i + 1];
+        else if (!strcmp(argv[i], "--unread")) unread = argv[i + 1];
         else if (!strcmp(argv[i], "--number")) number = value;
         else if (!strcmp(argv[i], "--abi")) probescope_info.abi = value;
         else if (!strcmp(argv[i], "--state")) state = value;

@@ -3,6 +3,7 @@
 require "spec_helper"
 require "open3"
 require "tmpdir"
+require "probescope/commands/syscalls"
 require "probescope/tracing/kernel"
 require "probescope/tracing/program"
 require "probescope/tracing/result"
@@ -84,6 +85,20 @@ RSpec.describe "The kernel's tracepoints" do
   end
 end
 
+RSpec.describe Probescope::Commands::Syscalls::Report do
+  # bpftrace takes out one tracepoint after the other.
+  it "counts calls with one end up to the last flush" do
+    output = Struct.new(:maps, :lost_events).new(
+      {"wall_ns" => {"1" => 1}, "ended" => {"1" => 900}, "half_told" => {"1,0" => 2, "1,700" => 3, "1,900" => 161}}, 0
+    )
+    result = Probescope::Tracing::Result.new(output, {by_pid: false, targets: [{pid: 1}]},
+                                             Probescope::Tracing::Program.path("syscalls.bt"))
+    report = described_class.new(result, Probescope::Tracing::Definitions::ALL.fetch("syscalls"))
+    expect(report.more).to include(half_told: 5)
+    expect(report.not_covered.join).to include("5 calls of which the kernel told only the begin or only the end")
+  end
+end
+
 RSpec.describe Probescope::Tracing::Result, "#rows_by_names" do
   # Two forked processes have other names at one address, and one name at two addresses.
   it "merges rows by their names, and not by their keys" do
@@ -96,9 +111,23 @@ RSpec.describe Probescope::Tracing::Result, "#rows_by_names" do
     )
     ended = {by_pid: false, targets: [{pid: 1}, {pid: 2}]}
     result = described_class.new(output, ended, Probescope::Tracing::Program.path("syscalls.bt"))
-    rows = result.rows_by_names.to_h do |row|
+    rows = result.rows_by_names("calls") { |_, names| names }.to_h do |row|
       [row.names.first, %w[calls longest_ns].map { |map| row.number(map) }]
     end
     expect(rows).to eq("a" => [3010, 8], "b" => [200, 9])
+  end
+
+  it "has rows for figures without names, whose names the block knows" do
+    output = Struct.new(:maps, :lost_events).new(
+      {"wall_ns" => {"1" => 1}, "row" => {"1,64,5" => ["a", "a.rb", 1, 5]},
+       "calls" => {"1,64,5" => 10, "1,1,5" => 200, "1,128,5" => 3000}, "unread" => {"1" => 200},
+       "unnamed" => {"1,128,5" => 3000}}, 0
+    )
+    ended = {by_pid: false, targets: [{pid: 1}]}
+    result = described_class.new(output, ended, Probescope::Tracing::Program.path("syscalls.bt"))
+    rows = result.rows_by_names("calls") { |key, names| names || ["?", key.split(",").last.to_i] }
+    expect(rows.to_h { |row| [row.names, row.number("calls")] })
+      .to eq(["a", "a.rb", 1, 5] => 10, ["?", 5] => 3200)
+    expect(result.lost).to include(unread: 3200)
   end
 end

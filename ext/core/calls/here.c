@@ -151,6 +151,9 @@ void ps_here_set(ps_stack *stack)
     ps_record_set(here, stack);
     if (told == round || !PS_ENABLED(FUNCTION__HERE)) return;
     told = round;
+    if (flags & PS_HERE_SHARED)
+        ps_info_degrade(PS_BIT(FUNCTION__HERE),
+                        "it leads to no function where threads of the VM share native threads");
     tell(here);
 }
 

@@ -1,5 +1,6 @@
 #include "calls/shadow_stack.h"
 
+#include <stddef.h>
 #include <string.h>
 
 #include "base/atomic.h"
@@ -12,11 +13,17 @@ ps_stack ps_stack_ours = {.epoch = 1};
 uint64_t ps_stack_lost, ps_stack_looks = 1;
 ps_table ps_function_table;
 
+_Static_assert(offsetof(ps_stack, depth) % 8 == 0 &&
+                   offsetof(ps_stack, epoch) == offsetof(ps_stack, depth) + sizeof(uint32_t),
+               "programs read both as one word, which is on one page");
+
 ps_stack *ps_stack_new(void)
 {
     static uint64_t last_id;
     ps_stack *stack = ps_memory_take(sizeof(*stack));
-    if (stack) stack->id = ++last_id;
+    if (!stack) return NULL;
+    stack->id = ++last_id;
+    stack->epoch = ps_stack_epoch;
     return stack;
 }
 

@@ -77,8 +77,8 @@ typedef struct ps_frame {
 typedef struct ps_stack {
     ps_frame *frames;
     uint32_t depth;
+    uint32_t epoch; /* ps_stack_epoch when it was made, or when its frames were pushed; never 0 */
     uint32_t capacity;
-    uint32_t epoch;      /* ps_stack_epoch when its frames were pushed */
     uint32_t untimed;    /* open calls above these that there was no memory for */
     uint64_t suspended;  /* ticks when its fiber stopped running; 0 while it runs */
     uint64_t id;         /* context_id of the probes */

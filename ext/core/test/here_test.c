@@ -193,6 +193,25 @@ static void leads_to_the_innermost_open_call(void)
     end();
 }
 
+/* A program takes 0 for memory that it could not read. */
+static void is_never_zero_where_a_program_reads(void)
+{
+    begin();
+    ps_stack *stack = ps_stack_new();
+    ps_here_set(stack);
+    struct ps_more_function__here told = last_told();
+    CHECK(word(here, told.record + 8) != 0);
+    CHECK(half(here, told.epoch) != 0);
+    CHECK(word(here, told.record + 48) == PS_HERE_NAMES);
+    uint64_t open = word(here, word(here, told.record) + offset(told.layout, 1));
+    CHECK_EQUAL(open, (uint64_t)ps_stack_epoch << 32); /* no call is open yet */
+    ps_stack_enter(stack, function(0), NULL);
+    open = word(here, word(here, told.record) + offset(told.layout, 1));
+    CHECK_EQUAL(open, (uint64_t)ps_stack_epoch << 32 | 1);
+    ps_stack_free(stack);
+    end();
+}
+
 static void tells_where_things_are(void)
 {
     CHECK_EQUAL(offset(PS_HERE_LAYOUT, 0), offsetof(ps_stack, frames));
@@ -704,11 +723,13 @@ static void names_nothing_where_threads_share(void)
 {
     struct runner runner;
     ps_here_share_threads();
+    ps_info_state(PS_PROBE_FUNCTION__HERE, PS_STATE_ON, "");
     begin();
     ps_stack *stack = ps_stack_new();
     start(&runner, stack);
     CHECK_EQUAL(word(here, runner.record), 0);
     CHECK(!runner.marks);
+    CHECK_EQUAL(ps_info_state_of(PS_PROBE_FUNCTION__HERE), PS_STATE_DEGRADED);
     finish(&runner);
     ps_stack_free(stack);
     end();
@@ -719,6 +740,7 @@ int main(void)
     ps_info_start("test", "1", "0");
     ps_fork_init();
     RUN(counts_threads_for_whose_records_there_is_no_memory);
+    RUN(is_never_zero_where_a_program_reads);
     RUN(tells_where_things_are);
     RUN(leads_to_the_innermost_open_call);
     RUN(tells_once_a_round);

@@ -289,17 +289,15 @@ struct ps_more_stats__done {
 struct ps_more_function__here {
     /*
      * address of the record, which is never freed or moved. 8 bytes each: address of the stack on
-     * which the thread runs, or 0; layout; epoch; lock; vm; flags; names. lock: 0 the thread has
-     * the VM lock or it is not known, 1 it gave the lock up, 2 it waits for it. vm: address of the
-     * VM's own data on the thread, or 0 if not known. flags: bit 0 is set if Ruby's threads share
-     * native threads, and then the stack is always 0. names: 8 bits each from the lowest, the
-     * offsets of name, file, line and path in a site. Fields are only appended
+     * which the thread runs, or 0; layout; epoch; two that are 0; flags; names. flags: bit 0 is set
+     * if Ruby's threads share native threads, and then the stack is always 0. names: 8 bits each
+     * from the lowest, the offsets of name, file, line and path in a site. Fields are only appended
      */
     uint64_t record;
     /*
      * 8 bits each from the lowest: offsets of frames, depth and epoch in a stack; size of a frame;
      * offsets of row and of the VM's frame in a frame; offset of site in a row. depth and epoch
-     * have 4 bytes, the others 8
+     * have 4 bytes, the others 8. epoch follows depth, and is never 0
      */
     uint64_t layout;
     /* address of the current epoch, 4 bytes; a stack with another epoch has no open calls */

@@ -122,11 +122,11 @@ module Probescope
           keys = waits.map { |wait| [wait.pid, wait.site, wait.what] }.uniq
           found = keys.each_with_object(Hash.new(0)) do |key, all|
             times.woken.fetch(key, {}).each do |site, ns|
-              all[site.zero? ? [nil, nil, nil] : times.site(key.first, site) || [nil, nil, nil]] += ns
+              all[(times.site(key.first, site) || [nil, nil, nil]).map { |one| known(one) }] += ns
             end
           end
           rows = found.map do |(name, file, line), ns|
-            {function: known(name), file: known(file), line: known(line), blocked_ns: ns}
+            {function: name, file: file, line: line, blocked_ns: ns}
           end
           sorted(rows, :blocked_ns)
         end

@@ -13,20 +13,23 @@ module Probescope
       WIDENED = true
       USAGE = "syscalls -p PID [options]"
       ABOUT = <<~TEXT
-        Which function makes which system calls, how many fail, and how long do they take? Counts every
-        system call of the processes that ends in the interval. It belongs to the innermost function of the
-        application (--all: of all functions) that was open. Sorted by TOTAL.
+        Which function makes which system calls, how many fail, and how long do they take? Counts the system
+        calls that end in the interval, of threads that have made a call of a traced function. A system call
+        belongs to the innermost function of the application (--all: of all functions) that was open. Sorted
+        by TOTAL.
 
         The trace listens to every system call of the machine: it costs each call of these processes about
         1 us, and each call of all other processes about 0.2 us. In addition, each call of a function costs
         about 0.1 us, as in `probescope calls`.
 
+          TOTAL     only the part in the interval
+          MEAN      TOTAL / CALLS
           LONGEST   with its part before the interval
           FAILED    calls that returned an error. ERESTART...: a signal interrupted the call; the kernel
                     repeats it or returns EINTR
           BYTES     read or written, of calls that return that number
           FUNCTION  - where no traced function was open; (probescope): calls of the library itself, such as
-                    at a fork
+                    at a fork; (unknown): memory of the process could not be read
           PATH      with --files: up to 127 bytes. Of two paths the first one, and of a link its own
       TEXT
       EXAMPLES = <<~TEXT
@@ -37,6 +40,8 @@ module Probescope
         probescope syscalls -p 4711 --json | jq '.rows | map(.calls) | add'
       TEXT
       MIN = "the time of all rows"
+      # The function of calls for which memory of the process could not be read.
+      UNKNOWN = "(unknown)"
       REACH = "listens to every system call of the machine: about 1 us for each call of the traced " \
               "processes, and 0.2 us for each call of all others"
 
@@ -65,7 +70,7 @@ module Probescope
           "#{super} #{Measuring::ALL_HINT}"
         end
 
-        def more = {reach: [REACH]}
+        def more = {reach: [REACH], half_told: half_told}
 
         def not_covered
           untold = result.lost[:untold]
@@ -73,13 +78,13 @@ module Probescope
            *("not covered: calls shorter than #{Tracing::Figure.time(@slower)}" if @slower.positive?),
            *("not covered: #{Tracing::Figure.count(untold)} calls of threads that made no traced call" if
              untold.positive?),
+           *("not covered: #{Tracing::Figure.count(half_told)} calls of which the kernel told only the begin " \
+             "or only the end (refused by seccomp, or begun before the trace)" if half_told.positive?),
            "not in the share for looking: the kernel's part, about 1 us for each system call"]
         end
 
         # How many calls returned an error for which bpftrace's maps had no room.
-        def errors_missing
-          result.rows_by_names.sum { |row| (row.number("failed") || 0) - errors(row).values.sum }
-        end
+        def errors_missing = found.sum { |row| (row.number("failed") || 0) - errors(row).values.sum }
 
         private
 
@@ -90,7 +95,24 @@ module Probescope
         end
 
         # The rows without their shares.
-        def counted = result.rows_by_names.map { |row| calls(row) }
+        def counted = found.map { |row| calls(row) }
+
+        # A key is the pid, the number of the function (0: none) and the number of the call.
+        def found
+          result.rows_by_names("calls") do |key, names|
+            _, function, call = key.split(",").map(&:to_i)
+            names && (names.first != "" || function.zero?) ? names : [UNKNOWN, "", 0, call]
+          end
+        end
+
+        # The map counts by the time of the stats__done before. What comes after the last one is
+        # not in the interval: then bpftrace detaches, and misses begins or ends.
+        def half_told
+          @half_told ||= result.map("half_told").sum do |key, number|
+            pid, after = key.split(",").map(&:strip)
+            after.to_i == Tracing::Result.number(result.map("ended")[pid]) ? 0 : Tracing::Result.number(number)
+          end
+        end
 
         def calls(row)
           function, file, line, number = row.names
@@ -144,23 +166,28 @@ module Probescope
 
         def counted
           found = result.map("file").map { |key, path| entry(key, path) }
-          same = found.group_by { |one| one.values_at(:function, :file, :line, :call, :path) }
+          same = found.group_by { |one| one.values_at(:function, :file, :line, :call, :bytes_of_path) }
           same.values.map { |entries| merged(entries) }
         end
 
+        # Two paths that differ only in bytes that are no UTF-8 have the same text, but not the same
+        # key.
         def entry(key, path)
-          function, number, error = key.match(KEY).captures
+          match = key.match(KEY)
+          function, number, error = match.captures
           calls, total, longest = %w[calls total_ns longest_ns].map { |map| figure(map, key) }
-          told = {call: Syscalls.name_of(number.to_i - 1), path: known(path), error: error.to_i, calls: calls}
+          told = {call: Syscalls.name_of(number.to_i - 1), path: known(path),
+                  bytes_of_path: match.post_match, error: error.to_i, calls: calls}
           {**function(function), **told, total_ns: total, longest_ns: longest}
         end
 
         def figure(map, key) = Tracing::Result.number(result.map(map)[key]) || 0
 
-        # Without @named, the names may be incomplete.
+        # key: the pid, and the number of the function. The names are whole where @named is 1.
         def function(key)
           maps = %w[function place line].map { |name| result.map(name) }
-          name, file, line = maps.map { |map| map[key] } if result.map("named").key?(key)
+          name, file, line = maps.map { |map| map[key] } if Tracing::Result.number(result.map("named")[key]) == 1
+          name = UNKNOWN if name.to_s.empty? && Tracing::Result.rest(key).to_i.positive?
           {function: known(name.to_s), file: known(file.to_s), line: known(line.to_i)}
         end
 
@@ -211,6 +238,10 @@ module Probescope
           @files = true
         end
         parser.on("--by WHAT", "not supported yet: line") { |what| refuse_by(what) }
+        parser.on("--by-request", "not supported: a request's route is often known only at its end") do
+          raise CLI::Usage.new("system calls are not told apart by request: its route is often known only " \
+                               "at its end", "probescope hot -p PID --by-request, or exceptions, alloc, slow")
+        end
       end
 
       def refuse_by(what)

@@ -10,7 +10,8 @@ module Probescope
     # way at the end of the interval, which it leaves in its maps. Threads without any event are those
     # that slept, or ran, for the whole interval.
     class OffCpu
-      # site: address of the site of the innermost traced function, or 0. what: as in the program.
+      # site: address of the site of the innermost traced function, 0 without one, 1 if memory could
+      # not be read. what: as in the program.
       Wait = Struct.new(:pid, :site, :what, :blocked, :queued, :times, :longest)
 
       # What the program knows beside the numbers of system calls.

@@ -81,10 +81,14 @@ module Probescope
       end
 
       # Rows with the same names are merged, whatever their keys: for programs whose keys have
-      # addresses, which mean something else in each process.
-      def rows_by_names
-        @maps.fetch("row", {}).group_by(&:last).map do |names, same|
-          Row.new(names, same.map(&:first), @maps, @merges)
+      # addresses, which mean something else in each process. map: has every key that has figures.
+      # The block returns the names for a key and what @row has for it, which is nil where the
+      # program could not read the names. Without a map, only keys with names have rows.
+      def rows_by_names(map = nil)
+        named = @maps.fetch("row", {})
+        keys = named.keys | @maps.fetch(map, {}).keys
+        keys.group_by { |key| block_given? ? yield(key, named[key]) : named[key] }.map do |names, same|
+          Row.new(names, same, @maps, @merges)
         end
       end
 
@@ -207,8 +211,12 @@ module Probescope
         (total("samples_taken") * 1e9 / cpu_ns).round(1) if @maps.key?("samples_taken") && cpu_ns.positive?
       end
 
-      # {field of `lost` in JSON => number}
-      def lost = {events: @output.lost_events, **Lost::MAPS.transform_values { |map| total(map) }}
+      # {field of `lost` in JSON => number}. What a program could not read is in @unread, or in
+      # @unnamed until it can read the names.
+      def lost
+        sums = Lost::MAPS.transform_values { |map| total(map) }
+        {events: @output.lost_events, **sums, unread: sums[:unread] + total("unnamed")}
+      end
 
       # Switches of threads of which offcpu.bt saw only one side.
       def missed = total("missed")

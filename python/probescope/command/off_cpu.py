@@ -41,7 +41,9 @@ ON_CPU = 1
 
 
 class Wait(NamedTuple):
-    """site: address of the site of the innermost traced function, or 0. what: as in the program."""
+    """site: address of the site of the innermost traced function, 0 without one, 1 if memory could not be
+    read. what: as in the program.
+    """
 
     site: int
     what: int

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from probescope.command import cells, histogram, off_cpu, slow_calls, syscalls, thread_states
 from probescope.command.definitions import ALL, OUTCOMES, Definition
@@ -449,6 +449,8 @@ class Slow(Report):
 
 class Syscalls(Report):
     SHARE = "share"
+    # The function of calls for which memory of the process could not be read.
+    UNKNOWN = "(unknown)"
     REACH = [
         "listens to every system call of the machine: about 1 us for each call of the traced "
         "processes, and 0.2 us for each call of all others"
@@ -470,7 +472,23 @@ class Syscalls(Report):
     def _counted(self) -> List[Row]:
         """Returns the rows without their shares."""
         parts = self.result.parts("errno")
-        return [self._call(row, parts) for row in self.result.rows_by_names()]
+        return [self._call(row, parts) for row in self.result.rows_by_names("calls", self._names)]
+
+    def _names(self, key: str, names: Optional[Sequence[Any]]) -> Sequence[Any]:
+        """key: the pid, the number of the function (0: none) and the number of the call."""
+        _, function, call = map(int, key.split(","))
+        return names if names and (names[0] or not function) else (self.UNKNOWN, "", 0, call)
+
+    def more(self) -> Row:
+        return {**super().more(), "half_told": self._half_told()}
+
+    def _half_told(self) -> int:
+        """The map counts by the time of the stats__done before. What comes after the last one is not
+        in the interval: then bpftrace detaches, and misses begins or ends.
+        """
+        ended = self.result.sum("ended")
+        found = self.result.map("half_told").items()
+        return sum(int(number) for key, number in found if int(key.split(",")[1]) != ended)
 
     def _call(self, row: Kept, parts: Dict[str, Dict[int, int]]) -> Row:
         call = call_name(int(row.names[3]) - 1)
@@ -499,6 +517,11 @@ class Syscalls(Report):
         untold = self.result.lost()["untold"]
         if untold:
             found.append(f"not covered: {count(untold)} calls of threads that made no traced call")
+        if half := self._half_told():
+            found.append(
+                f"not covered: {count(half)} calls of which the kernel told only the begin or only the end "
+                "(refused by seccomp, or begun before the trace)"
+            )
         return [
             *found,
             "not in the share for looking: the kernel's part, about 1 us for each system call",
@@ -548,11 +571,14 @@ class SyscallsFiles(Syscalls):
         same: Dict[Any, List[Row]] = {}
         for key, path in self.result.map("file").items():
             entry = self._entry(key, path)
-            names = tuple(entry[name] for name in ("function", "file", "line", "call", "path"))
+            names = tuple(entry[name] for name in ("function", "file", "line", "call", "bytes_of_path"))
             same.setdefault(names, []).append(entry)
         return [self._merged(entries) for entries in same.values()]
 
     def _entry(self, key: str, path: str) -> Row:
+        """Two paths that differ only in bytes that are no UTF-8 have the same text, but not the same
+        key.
+        """
         match = self.KEY.match(key)
         assert match
         figures = {name: self._figure(name, key) for name in ("calls", "total_ns", "longest_ns")}
@@ -561,6 +587,7 @@ class SyscallsFiles(Syscalls):
             **self._function(match[1]),
             "call": call,
             "path": known(path),
+            "bytes_of_path": key[match.end() :],
             "error": int(match[3]),
             **figures,
         }
@@ -569,10 +596,12 @@ class SyscallsFiles(Syscalls):
         return int(self.result.map(name).get(key, 0))
 
     def _function(self, key: str) -> Row:
-        """Without @named, the names may be incomplete."""
+        """key: the pid, and the number of the function. The names are whole where @named is 1."""
         maps = [self.result.map(name) for name in ("function", "place", "line")]
-        named = key in self.result.map("named")
+        named = int(self.result.map("named").get(key, 0)) == 1
         name, file, line = [one.get(key) if named else None for one in maps]
+        if not name and int(key.split(",")[1]):
+            name = self.UNKNOWN
         return {"function": known(name), "file": known(file), "line": known(int(line or 0))}
 
     def _merged(self, entries: List[Row]) -> Row:
@@ -724,11 +753,11 @@ class Offcpu(Report):
         found: Dict[Any, int] = {}
         for key in dict.fromkeys((wait.site, wait.what) for wait in waits):
             for site, ns in self._woken.get(key, {}).items():
-                where = tuple((site and self._times.site(site)) or [None] * 3)
+                where = tuple(map(known, self._times.site(site) or [None] * 3))
                 found[where] = found.get(where, 0) + ns
         rows: List[Row] = []
         for where, ns in found.items():
-            name, file, line = map(known, where)
+            name, file, line = where
             rows.append({"function": name, "file": file, "line": line, "blocked_ns": ns})
         return ordered(rows, "blocked_ns")
 

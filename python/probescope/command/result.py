@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from datetime import datetime, timezone
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from probescope.command.lost import MAPS
 from probescope.command.text import half_up
@@ -22,10 +22,13 @@ ID = (1 << 64) - 1
 class Row:
     """names: the row's values in the program's map @row. keys: of all entries with these names."""
 
-    def __init__(self, maps: Dict[str, Dict[str, Any]], *keys: str) -> None:
+    def __init__(
+        self, maps: Dict[str, Dict[str, Any]], *keys: str, names: Optional[Sequence[Any]] = None
+    ) -> None:
+        """names: instead of those in @row."""
         self._maps = maps
         self.keys = keys
-        self.names: List[Any] = maps["row"][keys[0]]
+        self.names: Sequence[Any] = names or maps["row"][keys[0]]
 
     def values(self, name: str) -> Any:
         """Returns None when the map has no value for the row."""
@@ -115,7 +118,8 @@ class Result:
 
     def add(self, maps: Dict[str, Dict[str, Any]]) -> None:
         """maps: as `bpftrace -f json` prints them. The keys are valid only within one run of
-        bpftrace.
+        bpftrace. A key that is no UTF-8 has surrogates: with U+FFFD for each wrong byte, two keys
+        could be equal.
         """
         for name, rows in maps.items():
             self._maps.setdefault(name[1:], {}).update(rows)
@@ -123,14 +127,22 @@ class Result:
     def rows(self) -> Iterator[Row]:
         return (Row(self._maps, key) for key in self._maps.get("row", {}))
 
-    def rows_by_names(self) -> Iterator[Row]:
+    def rows_by_names(
+        self,
+        name: str = "row",
+        names_of: Callable[[str, Any], Sequence[Any]] = lambda _key, names: names,
+    ) -> Iterator[Row]:
         """Merges entries with the same names, whatever their keys: for programs whose keys have
         addresses.
+
+        name: a map with every key that has figures. names_of returns the names for a key and what
+        @row has for it, which is None where the program could not read the names.
         """
+        named = self._maps.get("row", {})
         keys: Dict[Tuple[Any, ...], List[str]] = {}
-        for key, names in self._maps.get("row", {}).items():
-            keys.setdefault(tuple(names), []).append(key)
-        return (Row(self._maps, *same) for same in keys.values())
+        for key in {**named, **self._maps.get(name, {})}:
+            keys.setdefault(tuple(names_of(key, named.get(key))), []).append(key)
+        return (Row(self._maps, *same, names=names) for names, same in keys.items())
 
     def parts(self, name: str) -> Dict[str, Dict[int, int]]:
         """Reads a map whose keys are those of rows with one more number. Returns {key of a row:
@@ -267,7 +279,9 @@ class Result:
             self.numbered.fired(self.sum("number"))
         # Both may have counted the same events.
         events = max(self.lost_events, self.numbered.missing)
-        return {"events": events, **{what: self.sum(name) for what, name in MAPS.items()}}
+        sums = {what: self.sum(name) for what, name in MAPS.items()}
+        # What a program could not read is in @unread, or in @unnamed until it can read the names.
+        return {"events": events, **sums, "unread": sums["unread"] + self.sum("unnamed")}
 
 
 def folder_of(pid: int) -> Optional[str]:

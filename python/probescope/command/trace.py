@@ -197,6 +197,11 @@ def program_name(options: Any) -> str:
                 "probescope trace syscalls without --files",
             )
         name = f"{FILES}{os.uname().machine}"
+    if options.by_request and command_of(name) == "syscalls":
+        raise Usage(
+            "system calls are not told apart by request: its route is often known only at its end",
+            f"probescope trace hot -p {options.pid} --by-request, or exceptions, alloc, slow",
+        )
     if options.by_request and not name.endswith(BY_REQUEST):
         name += BY_REQUEST
     return name

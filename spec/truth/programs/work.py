@@ -2,6 +2,7 @@
 
 import ast
 import asyncio
+import os
 import time
 import traceback
 import zlib
@@ -68,6 +69,7 @@ class Work:
         self._raises = 1 + random.randrange(3)
         self._depth = 1 + random.randrange(20)
         self._things = 5 + random.randrange(20)
+        self._looks = 1 + self._things % 3
         self._calls, self._bytes = CALLS[random.randrange(len(CALLS))]
         self._number = 0
         self._data = None
@@ -81,7 +83,8 @@ class Work:
         self.make(self._things)
         self.tell()
         self.serve()
-        self._page.add("work", 10 + self._raises * (2 + self._depth))
+        self.look(self._looks)
+        self._page.add("work", 11 + self._raises * (2 + self._depth))
         self._page.note()
 
     def c_unit(self):
@@ -154,6 +157,15 @@ class Work:
         path = "/orders/%d" % self._number if self._number % 5 else "/none"
         SITE({"REQUEST_METHOD": "GET", "PATH_INFO": path}, begin)
         self._page.add("requests:/orders/*" if self._number % 5 else "requests:(not found)")
+
+    def look(self, times):
+        """Makes two system calls each time, one of which fails."""
+        while times > 0:
+            os.stat(__file__)
+            os.access("/nowhere/at/all", os.F_OK)
+            self._page.add("looks", 2)
+            self._page.add("looks_failed")
+            times -= 1
 
     def waste(self):
         """Makes lists in cycles, which only the garbage collector frees."""

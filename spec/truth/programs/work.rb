@@ -20,6 +20,7 @@ class Work
     @raises = 1 + random.rand(3)
     @depth = 1 + random.rand(20)
     @things = 5 + random.rand(20)
+    @looks = 1 + @things % 3
     @calls, @bytes = CALLS[random.rand(CALLS.size)]
     @number = 0
   end
@@ -32,7 +33,8 @@ class Work
     make(@things)
     tell
     serve
-    @page.add("work", 8 + @raises * (2 + @depth))
+    look(@looks)
+    @page.add("work", 9 + @raises * (2 + @depth))
     @page.note
   end
 
@@ -117,6 +119,17 @@ class Work
     path = (@number % 5).zero? ? "/none" : "/orders/#{@number}"
     SITE.call({"REQUEST_METHOD" => "GET", "PATH_INFO" => path})
     @page.add((@number % 5).zero? ? "requests:(not found)" : "requests:/orders/*")
+  end
+
+  # Two system calls each time, one of which fails.
+  def look(times)
+    while times > 0
+      File.stat(__FILE__)
+      File.exist?("/nowhere/at/all")
+      @page.add("looks", 2)
+      @page.add("looks_failed")
+      times -= 1
+    end
   end
 
   # Makes arrays in cycles, which only the garbage collector frees.

@@ -348,10 +348,28 @@ module Truth
     end
   end
 
+  # System calls of one function, in all its threads. Each is counted when it ends.
+  class SyscallsCheck < Check
+    # stat(2) and access(2) are other calls in each version of libc.
+    CALLS = /\A(stat|newfstatat|statx|access|faccessat2?)\z/
+
+    # There are always calls of threads that made no traced call: those of the library's own thread.
+    def self.lost(answer)
+      told = super
+      told.except("untold").merge("half_told" => answer["half_told"])
+    end
+
+    def figures
+      rows = @rows.select { |row| row["function"] == @language.function("look") && CALLS.match?(row["call"]) }
+      [count("system calls of look", sum(rows, "calls"), "looks"),
+       count("system calls of look that failed", sum(rows, "failed"), "looks_failed")]
+    end
+  end
+
   CHECKS = {"calls" => CallsCheck, "exceptions" => ExceptionsCheck, "alloc" => AllocCheck,
             "backtraces" => BacktracesCheck, "slow" => SlowCheck, "hot" => HotCheck, "lines" => LinesCheck,
             "requests" => RequestsCheck, "gc" => GcCheck, "stat" => StatCheck, "latency" => LatencyCheck,
-            "flow" => FlowCheck, "gvl" => GvlCheck}.freeze
+            "flow" => FlowCheck, "gvl" => GvlCheck, "syscalls" => SyscallsCheck}.freeze
 
   def self.monotonic_ns(iso)
     time = Time.iso8601(iso)

@@ -32,16 +32,17 @@ module Truth
   end
 
   SAMPLED = %w[hot lines].freeze
-  ALL = ["calls", "exceptions", "alloc", "backtraces", "requests", "gc", "stat", "latency", *SAMPLED].freeze
+  ALL = ["calls", "exceptions", "alloc", "backtraces", "requests", "gc", "stat", "latency", "syscalls",
+         *SAMPLED].freeze
   # These programs are on the CPU too rarely for samples.
-  RARE = %w[calls slow exceptions alloc backtraces requests gc stat latency].freeze
+  RARE = %w[calls slow exceptions alloc backtraces requests gc stat latency syscalls].freeze
   # Commands for temperaments that do not suit every command (flow shows one thread).
   COMMANDS = {"c_calls" => %w[calls stat hot lines], "slow_calls" => [*RARE, "flow"],
               "bursts" => [*RARE, "flow"], "crowd" => RARE, "served" => RARE - %w[slow],
               "parked" => [*ALL, "gvl"], "forks" => RARE - %w[latency], "tasks" => ["slow", *ALL]}.freeze
   # Temperaments in which hooks came late, and the most important ones.
   GATE = %w[system_calls pool crowd forks].freeze
-  GATE_COMMANDS = %w[calls exceptions requests stat].freeze
+  GATE_COMMANDS = %w[calls exceptions requests stat syscalls].freeze
   TEMPERAMENTS = %w[cpu c_calls system_calls slow_calls pool parked served crowd bursts garbage forks
                     deep_stacks].freeze
 
