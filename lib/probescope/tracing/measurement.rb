@@ -45,12 +45,7 @@ module Probescope
         @order = order
         @tell = tell
         @seconds = order.seconds
-        @programs = order.programs.map { |name| Program.all.fetch(name) }
-        @probes = @programs.flat_map { |program| Program.probes(program) }.uniq
-        tracepoints = @programs.flat_map { |program| Program.tracepoints(program) }.uniq
-        Kernel.new.tracepoints(tracepoints)
-        @session = Session.new(order, @probes, threads: tracepoints.any?)
-        @session.choose
+        choose(order.programs)
         @strangers = [] # children that map a library file without a link
         @restarts = 0
         @state = :attaching
@@ -94,6 +89,21 @@ module Probescope
       end
 
       private
+
+      # Chooses processes. If none of them serves these programs, the kernel may report what their
+      # runtime does not.
+      def choose(names)
+        @chosen = names
+        @programs = names.map { |name| Program.all.fetch(name) }
+        @probes = @programs.flat_map { |program| Program.probes(program) }.uniq
+        tracepoints = @programs.flat_map { |program| Program.tracepoints(program) }.uniq
+        Kernel.new.tracepoints(tracepoints)
+        @session = Session.new(@order, @probes, threads: tracepoints.any?)
+        @session.choose
+      rescue Member::Unserved => e
+        others = Program.by_kernel(names, e.runtime) or raise
+        choose(others)
+      end
 
       def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
@@ -188,7 +198,8 @@ module Probescope
         members.each { |one| one.begin(now) }
         @others = @session.others(BESIDES)
         go(:waiting)
-        @tell.call(:attached, seconds: now - @began, pids: members.map(&:pid), by_pid: alone?)
+        @tell.call(:attached, seconds: now - @began, pids: members.map(&:pid), by_pid: alone?,
+                              programs: @chosen)
         members.each { |one| tell_states(one) }
       end
 

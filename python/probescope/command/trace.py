@@ -11,6 +11,7 @@ import select
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
 from probescope.command import cells, columns, lost, machine, tables
@@ -92,13 +93,14 @@ def run(options: Any) -> int:
     if options.output:
         return to_file(options)
     path = program(program_name(options))
-    report = report_of(path.stem)
-    check_options(options, path.stem, report)
+    check_options(options, path.stem, report_of(path.stem))
     for check in (machine.kernel, machine.uprobes, machine.tracefs):
         check()
     bpftrace = machine.bpftrace()
     prefix = machine.privilege()
     process = find_or_trust(options.pid, bool(prefix))
+    path = served_program(path, process)
+    report = report_of(path.stem)
     names = probes(path)
     machine.check_numbers(bpftrace, names)
     if events := tracepoints(path):
@@ -117,8 +119,9 @@ def run(options: Any) -> int:
             f"{question(path)} Process {options.pid}{'' if options.seconds else ', until Ctrl-C'}",
             file=sys.stderr,
         )
-        for text in report.REACH if report else []:
-            print(f"probescope: {text}", file=sys.stderr)
+        for text in [report.BEFORE, *report.REACH] if report else []:
+            if text:
+                print(f"probescope: {text}", file=sys.stderr)
         _print(output.head())
         measurement.read(options.seconds, options.max_overhead)
     except KeyboardInterrupt:
@@ -127,6 +130,27 @@ def run(options: Any) -> int:
         measurement.end()
         raise
     return measurement.finish()
+
+
+# Programs that find in the kernel what a runtime does not report: {program: (the other program, its
+# probe, the runtimes that it is for)}.
+BY_KERNEL = {
+    "waits": ("waits_kernel", "wait__stats", ("ruby", "python")),
+    "gvl": ("gvl_kernel", "gvl__wait", ("python",)),
+}
+
+
+def served_program(path: Path, process: Optional[ProbedProcess]) -> Path:
+    """Returns the program to use for a process that does not serve this one's probe. A process that
+    only bpftrace may read is taken for one of Python.
+    """
+    other, probe, runtimes = BY_KERNEL.get(path.stem, ("", "", ()))
+    if not other:
+        return path
+    known = process.to_dict() if process else {"runtime": "python", "probes": {}}
+    state = known["probes"].get(probe, {}).get("state", "unsupported")
+    unserved = state in ("refused", "unsupported") and known["runtime"] in runtimes
+    return program(other) if unserved else path
 
 
 def check_options(options: Any, program: str, report: Any) -> None:
@@ -391,6 +415,7 @@ class Output:
         report = self._report(
             self.result, whole=self._json, failed=self._options.failed, slower=self._options.slower
         )
+        report.check()
         for text in report.warnings(room):
             self.say(text)
         self._say_what_ticks_missed()
