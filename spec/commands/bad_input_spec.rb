@@ -102,7 +102,7 @@ RSpec.describe "Bad input" do
       refusing, unable = host_target("--state", 3), host_target("--state", 4)
       commands = {"calls" => "function__stats", "exceptions" => "exception__stats", "hot" => "sample__stats",
                   "lines" => "sample", "alloc" => "object__stats", "gc" => "gc__done", "gvl" => "gvl__wait",
-                  "requests" => "request__done", "syscalls" => "function__here", "waits" => "wait__stats"}
+                  "requests" => "request__done", "syscalls" => "function__here", "waits" => "function__here"}
       commands.each_with_index do |(command, probe), i|
         pids = [refusing.pid, unable.pid].rotate(i)
         named = i < 4 ? ["-p", pids[0]] : ["-p", pids[0], "-p", pids[1]]
