@@ -378,6 +378,12 @@ struct ps_walked_frame {
      (uint64_t)offsetof(PyBytesObject, ob_base.ob_size) << 32 |                                              \
      (uint64_t)offsetof(PyBytesObject, ob_sval) << 48)
 
+/*
+ * Calls are told apart by frame objects in 3.11 (functions_profile.c). The struct is not public; its
+ * field f_frame comes after f_back.
+ */
+#define PS_VM_OBJECT (PS_HAVE_MONITORING ? 0 : sizeof(PyObject) + sizeof(PyFrameObject *))
+
 static inline struct ps_walked_frame *ps_walk_from(PyThreadState *thread)
 {
 #if PY_VERSION_HEX >= 0x030D0000

@@ -267,7 +267,7 @@ static int execute(PyObject *module)
     ps_names_init();
     ps_freed_codes_init();
     ps_functions_init();
-    ps_here_lines_are(PS_VM_CODE, PS_VM_LINES);
+    ps_here_lines_are(PS_VM_CODE, PS_VM_LINES, PS_VM_OBJECT);
     ps_latency_init();
     ps_collections_init();
     char version[32];

@@ -33,7 +33,7 @@ static struct {
     uint64_t address, bytes;
 } vm_lock;
 static struct {
-    uint64_t code, lines;
+    uint64_t code, lines, object;
 } offsets;
 
 static __thread uint32_t told; /* current_round when the thread last told where its record is */
@@ -131,6 +131,7 @@ static PS_APART void tell(const ps_here *here)
         .gil_bytes = vm_lock.bytes,
         .vm_code = offsets.code,
         .vm_lines = offsets.lines,
+        .vm_object = offsets.object,
     };
     ps_fire_function__here(&more);
 }
@@ -226,8 +227,9 @@ void ps_here_lock_is(const void *address, size_t bytes)
     vm_lock.bytes = bytes;
 }
 
-void ps_here_lines_are(uint64_t code, uint64_t lines)
+void ps_here_lines_are(uint64_t code, uint64_t lines, uint64_t object)
 {
     offsets.code = code;
     offsets.lines = lines;
+    offsets.object = object;
 }

@@ -327,6 +327,11 @@ struct ps_more_function__here {
      * code of the VM, of the size and of the contents in a line table; 0 if not known
      */
     uint64_t vm_lines;
+    /*
+     * offset of the VM's frame in the object to which a frame of the stack points; 0 if it points
+     * to the VM's frame itself
+     */
+    uint64_t vm_object;
 };
 
 struct ps_more_wait__stats {
