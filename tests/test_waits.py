@@ -257,7 +257,7 @@ def traced(program, children, text, name="waits"):
     words = [*COMMAND, "trace", name, "-p", str(started.pid), "--json"]
     kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
     children.append(Child(words, env={**kept, "LANG": "C.UTF-8"}))
-    truth = json.loads(started.line("waited "))
+    truth = json.loads(started.line("waited ", within=180))
     children[-1].process.send_signal(signal.SIGINT)
     assert children[-1].wait() == 0, children[-1]
     started.line("report ")
