@@ -322,14 +322,17 @@ def test_holders_of_contended_locks_are_right(bpf, program, children):
     told, ledger, _ = traced(program, children, CROWD)
     truth = Counter(map(tuple, ledger))
     seen: Counter = Counter()
-    for row in told["rows"]:
-        if row["what"] == LOCK and str(row["function"]).startswith("taker_"):
-            for one in row["holders"]:
-                seen[row["function"], one["function"]] += one["waits"]
+    rows = [row for row in told["rows"] if row["what"] == LOCK and str(row["function"]).startswith("taker_")]
+    for row in rows:
+        for one in row["holders"]:
+            seen[row["function"], one["function"]] += one["waits"]
     right = sum((truth & seen).values())
     assert len(ledger) >= 20
     assert right >= 0.95 * len(ledger), (right, truth, seen)
-    assert right >= 0.95 * sum(seen.values()), (right, truth, seen)
+    # A thread that is woken may find the lock taken. Then it waits once more, and its ledger has the
+    # last of the two that woke it.
+    again = sum(row["waits"] for row in rows) - len(ledger)
+    assert right >= 0.95 * (sum(seen.values()) - again), (right, again, truth, seen)
 
 
 def codes(code):
