@@ -34,6 +34,7 @@ class ProgramGenerator
     **by_request,
     "slow" => slow.to_h,
     "stat" => {"stat" => {light: false}, "light" => {light: true}},
+    "waits_kernel" => {"waits_kernel" => {lock: false}, "gvl_kernel" => {lock: true}},
     "syscalls_files" => SyscallsGenerator::MACHINES.to_h { |one| ["syscalls_files_#{one}", {machine: one}] }
   }.freeze
   # BLOCK matches the start of a block, and PROBE the name of its probe, if that is one of

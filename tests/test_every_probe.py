@@ -95,7 +95,7 @@ WANTED = {
     "request__done": {"route": "(not found)", "method": "GET", "status": 404, "path": "/"},
     "stats__done": {"dropped": 0},
     "status": {"state": 4, "reason": "CPython tells nobody which threads wait for the GIL"},
-    "function__here": {"vm_frame": 0, "vm_code": 0, "vm_text": 0},
+    "function__here": {"vm_frame": 0, "vm_text": 0},
 }
 
 

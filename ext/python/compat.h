@@ -366,6 +366,24 @@ struct ps_walked_frame {
 #endif
 };
 
+/* For ps_here_lines_are(). With tags in the lowest bits of `code`, from 3.14 on. */
+#define PS_VM_CODE                                                                                           \
+    ((uint64_t)offsetof(struct ps_walked_frame, code) |                                                      \
+     (uint64_t)offsetof(struct ps_walked_frame, instruction) << 16 |                                         \
+     (uint64_t)offsetof(PyCodeObject, co_code_adaptive) << 32 |                                              \
+     (uint64_t)offsetof(PyCodeObject, co_qualname) << 48)
+#define PS_VM_LINES                                                                                          \
+    ((uint64_t)offsetof(PyCodeObject, co_linetable) |                                                        \
+     (uint64_t)offsetof(PyCodeObject, co_firstlineno) << 16 |                                                \
+     (uint64_t)offsetof(PyBytesObject, ob_base.ob_size) << 32 |                                              \
+     (uint64_t)offsetof(PyBytesObject, ob_sval) << 48)
+
+/*
+ * Calls are told apart by frame objects in 3.11 (functions_profile.c). The struct is not public; its
+ * field f_frame comes after f_back.
+ */
+#define PS_VM_OBJECT (PS_HAVE_MONITORING ? 0 : sizeof(PyObject) + sizeof(PyFrameObject *))
+
 static inline struct ps_walked_frame *ps_walk_from(PyThreadState *thread)
 {
 #if PY_VERSION_HEX >= 0x030D0000

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/fork.h"
 #include "base/memory.h"
+#include "calls/here.h"
 #include "features/coverage.h"
 #include "features/gvl.h"
 #include "features/requests.h"
@@ -266,6 +267,7 @@ static int execute(PyObject *module)
     ps_names_init();
     ps_freed_codes_init();
     ps_functions_init();
+    ps_here_lines_are(PS_VM_CODE, PS_VM_LINES, PS_VM_OBJECT);
     ps_latency_init();
     ps_collections_init();
     char version[32];

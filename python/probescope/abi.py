@@ -136,7 +136,7 @@ PROBES: Dict[str, Probe] = {
     ),
     "function__here": Probe(
         args={},
-        more={"record": int, "layout": int, "epoch": int, "thread_id": int, "gil": int, "gil_bytes": int, "vm_frame": int, "vm_code": int, "vm_text": int},
+        more={"record": int, "layout": int, "epoch": int, "thread_id": int, "gil": int, "gil_bytes": int, "vm_frame": int, "vm_code": int, "vm_text": int, "vm_lines": int, "vm_object": int},
     ),
     "wait__stats": Probe(
         args={"what": str, "file": str, "line": int, "waits": int, "blocked": int},

@@ -103,7 +103,7 @@ RSpec.describe "Bad input" do
       commands = {"calls" => "function__stats", "exceptions" => "exception__stats", "hot" => "sample__stats",
                   "lines" => "sample", "alloc" => "object__stats", "gc" => "gc__done", "gvl" => "gvl__wait",
                   "requests" => "request__done", "syscalls" => "function__here", "offcpu" => "function__here",
-                  "waits" => "wait__stats"}
+                  "waits" => "function__here"}
       commands.each_with_index do |(command, probe), i|
         pids = [refusing.pid, unable.pid].rotate(i)
         named = i < 4 ? ["-p", pids[0]] : ["-p", pids[0], "-p", pids[1]]

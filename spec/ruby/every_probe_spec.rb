@@ -93,7 +93,7 @@ RSpec.describe "every probe", :bpf do
     wait__stats: {what: "Kernel#sleep", function: "Desk#wait", line: line_of["def wait"], waits: 1},
     stats__done: {dropped: 0},
     status: {probe: unserved.first.to_s, state: 4},
-    function__here: {gil: 0, gil_bytes: 0, vm_frame: 0, vm_code: 0, vm_text: 0}
+    function__here: {gil: 0, gil_bytes: 0, vm_frame: 0, vm_code: 0, vm_text: 0, vm_lines: 0, vm_object: 0}
   }
 
   it "fires or says why not" do

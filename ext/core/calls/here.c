@@ -32,6 +32,9 @@ static uint64_t flags; /* of every record */
 static struct {
     uint64_t address, bytes;
 } vm_lock;
+static struct {
+    uint64_t code, lines, object;
+} offsets;
 
 static __thread uint32_t told; /* current_round when the thread last told where its record is */
 
@@ -126,6 +129,9 @@ static PS_APART void tell(const ps_here *here)
         .thread_id = ps_thread_id(),
         .gil = vm_lock.address,
         .gil_bytes = vm_lock.bytes,
+        .vm_code = offsets.code,
+        .vm_lines = offsets.lines,
+        .vm_object = offsets.object,
     };
     ps_fire_function__here(&more);
 }
@@ -222,4 +228,11 @@ void ps_here_lock_is(const void *address, size_t bytes)
 {
     vm_lock.address = (uintptr_t)address;
     vm_lock.bytes = bytes;
+}
+
+void ps_here_lines_are(uint64_t code, uint64_t lines, uint64_t object)
+{
+    offsets.code = code;
+    offsets.lines = lines;
+    offsets.object = object;
 }

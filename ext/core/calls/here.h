@@ -66,5 +66,10 @@ void ps_here_tell_again(void);
 void ps_here_share_threads(void);
 /* Where the VM lock's data is, in which its futexes are. */
 void ps_here_lock_is(const void *address, size_t bytes);
+/*
+ * How a program finds the line at which a frame is: vm_code, vm_lines and vm_object of
+ * function__here. The first two have four offsets each, from the lowest 16 bits on.
+ */
+void ps_here_lines_are(uint64_t code, uint64_t lines, uint64_t object);
 
 #endif

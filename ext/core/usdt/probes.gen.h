@@ -320,6 +320,16 @@ struct ps_more_function__here {
      */
     uint64_t vm_code;
     uint64_t vm_text; /* offset of the bytes in an ASCII text of the VM; 0 if not known */
+    /*
+     * 16 bits each from the lowest: offsets of the line table and of the first line (4 bytes) in a
+     * code of the VM, of the size and of the contents in a line table; 0 if not known
+     */
+    uint64_t vm_lines;
+    /*
+     * offset of the VM's frame in the object to which a frame of the stack points; 0 if it points
+     * to the VM's frame itself
+     */
+    uint64_t vm_object;
 };
 
 struct ps_more_wait__stats {

@@ -9,11 +9,13 @@ module Probescope
       PROGRAM = "gvl.bt"
       USAGE = "gvl -p PID [options]"
       ABOUT = <<~TEXT
-        Which threads wait for the VM lock (the GVL), and how long? Ruby runs one thread of a Ractor at a
-        time; a thread that is ready to run waits for the lock. The wait ends when the thread runs with
-        the lock, so its time has the wait for a CPU, too. Ruby 3.2 and later reports these waits, Python
-        does not. Waits under 1 us are left out, and so are waits that have not ended when the interval
-        ends, and on Ruby 3.2 waits that began before the attach.
+        Which threads wait for the VM lock (Ruby's GVL, Python's GIL), and how long? A VM runs one thread at
+        a time, Ruby one of each Ractor; a thread that is ready to run waits for the lock. The wait ends when
+        the thread runs with the lock, so its time has the wait for a CPU, too. Ruby 3.2 and later reports
+        these waits. For Python 3.11 to 3.14 the kernel reports them: then the trace listens to every system
+        call, switch and wake-up of the machine, and each call of a function costs about 0.1 us, as in
+        `probescope calls`. Waits under 1 us are left out, and so are waits that have not ended when the
+        interval ends, and on Ruby 3.2 waits that began before the attach.
         Sorted by TOTAL. If threads wait much, use fewer threads in each process, and more processes.
 
           SHARE   of the wall time of its process
@@ -24,6 +26,9 @@ module Probescope
         probescope gvl -p 4711 --json | jq '.rows | map(.total_ns) | add'
       TEXT
       MIN = "the wall time"
+      # Printed before the interval begins.
+      BY_KERNEL = "the kernel reports waits for the GIL: of threads that make calls of traced functions; " \
+                  "the trace listens to every system call, switch and wake-up of the machine"
 
       class Report < Tracing::Report
         def rows = sorted(result.rows_apart.map { |row| waits(row) }, :total_ns, :waits)
@@ -47,6 +52,22 @@ module Probescope
         rescue SystemCallError
           nil
         end
+      end
+
+      private
+
+      def heard(answer)
+        super
+        warn("probescope: #{BY_KERNEL}") if answer[:is] == "attached" && by_kernel?
+      end
+
+      def check(result)
+        super
+        return unless by_kernel? && result.map("gil").values.none? { |address| address.to_i.positive? }
+
+        raise Tracing::Error.new("this CPython does not tell where its GIL is: it is built without one, " \
+                                 "or is later than 3.14",
+                                 "probescope waits shows all waits")
       end
     end
   end

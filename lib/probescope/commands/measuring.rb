@@ -165,9 +165,14 @@ module Probescope
         when "output" then output << answer[:line]
         when "leaving" then output.deaf = true
         when "ended" then @ended = answer
-        else heard(answer)
+        else
+          @programs = answer[:programs] if answer[:is] == "attached"
+          heard(answer)
         end
       end
+
+      # Whether the kernel reports what the runtime of the processes does not (Program::BY_KERNEL).
+      def by_kernel? = @programs.to_a.include?(Tracing::Program::BY_KERNEL.fetch(name, []).first)
 
       # The result of the trace, after its end.
       def result = Tracing::Result.new(output, @ended, program_path)
@@ -182,7 +187,9 @@ module Probescope
       def progressing(&block) = Tracing::Progress.show(@seconds, &block)
 
       # The name of the program's file in providers/.
-      def program = self.class::PROGRAM
+      def program
+        by_kernel? ? "#{Tracing::Program::BY_KERNEL.fetch(name).first}.bt" : self.class::PROGRAM
+      end
 
       def program_path = Tracing::Program.path(@by_request ? program.sub(".bt", "_by_request.bt") : program)
 

@@ -1,6 +1,9 @@
 # frozen_string_literal: true
 
+require_relative "syscalls"
 require_relative "table"
+require_relative "../tracing/line_table"
+require_relative "../tracing/syscalls"
 
 module Probescope
   module Commands
@@ -9,13 +12,19 @@ module Probescope
       PROGRAM = "waits.bt"
       USAGE = "waits -p PID [options]"
       ABOUT = <<~TEXT
-        What do threads wait for, at which line, and whose line ended the wait? A wait begins when a thread
-        gives up the VM lock, such as in Mutex#synchronize, Queue#pop, IO#read or sleep, and ends when the
-        thread runs with the lock again. It counts in the interval in which it ends, with its whole time.
-        Not seen: C code that blocks and keeps the VM lock, waits that began before the attach, Ractors
-        other than the main one, and waits of single fibers: under a fiber scheduler their thread waits.
-        Ruby 3.2 to 3.4 report waits, Python does not.
-        Sorted by BLOCKED. A column without any known value is left out.
+        What do threads wait for, at which line, and whose line ended the wait? A wait counts in the interval
+        in which it ends, with its whole time. Sorted by BLOCKED. A column without any known value is left
+        out.
+
+        Ruby 3.2 to 3.4 report their waits. A wait begins when a thread gives up the VM lock, such as in
+        Mutex#synchronize, Queue#pop, IO#read or sleep, and ends when the thread runs with the lock again.
+        Not seen: C code that blocks and keeps the VM lock, waits that began before the attach, Ractors other
+        than the main one, and waits of single fibers: under a fiber scheduler their thread waits.
+
+        For Python and Ruby 3.1 the kernel reports waits: each system call in which a thread left its CPU.
+        Then the trace listens to every system call, switch and wake-up of the machine, and each call of a
+        function costs about 0.1 us, as in `probescope calls`. Before the interval, a line says which of the
+        two it is.
 
           SHARE      of the blocked time of all rows
           BLOCKED    time until the thread could go on
@@ -24,11 +33,13 @@ module Probescope
           MEAN       mean of both together
           WAITS FOR  the method that waited. A method that only computes gave the VM lock to another thread
                      when its time was over; so did (Ruby code). (unnamed): the names were not found before
-                     the next flush.
+                     the next flush. By the kernel: the kind of system call, or GIL, which is a wait of
+                     its own
           AT         nearest line of the application's own code among the innermost 16 frames, otherwise the
-                     nearest line of Ruby code
+                     nearest line of Ruby code. By the kernel: line of the innermost function of the
+                     application, or (definition) where only the line is known at which it is defined
           ENDED BY   where the thread was that ended most of the time blocked: it unlocked the Mutex, or filled
-                     the Queue (Ruby 3.3 and later)
+                     the Queue (Ruby 3.3 and later). By the kernel: for locks and the GIL
       TEXT
       EXAMPLES = <<~TEXT
         probescope waits -p 4711                for 10 seconds
@@ -36,8 +47,19 @@ module Probescope
         probescope waits -p 4711 --json | jq '.rows[0].holders'
       TEXT
       MIN = "the blocked time"
+      # Printed before the interval begins.
+      BY_PROCESS = "the process reports waits: those in which a thread gives up the VM lock"
+      BY_KERNEL = "the kernel reports waits: the kind of system call, and not which lock, file or socket; " \
+                  "who ended it for locks and the GIL only; of threads that make calls of traced functions"
+      REACH = "listens to every system call, switch and wake-up of the machine: all processes pay for it"
+
+      # What the line of a row is.
+      CURRENT = "current"
+      DEFINITION = "definition"
 
       class Report < Tracing::Report
+        def more = {known_by: "process", reach: []}
+
         def rows
           same = result.rows_apart.group_by { |row| row.names.first(4) }
           found = same.map { |names, rows| line(names, rows) }
@@ -52,8 +74,9 @@ module Probescope
         def line(names, rows)
           waits, blocked, vm_lock = %w[waits blocked_ns vm_lock_ns].map { |map| total(rows, map) }
           what, file, line, function = names.map { |name| known(name) }
-          {what: what, file: file, line: line, function: function, waits: waits, blocked_ns: blocked,
-           vm_lock_ns: vm_lock, mean_ns: ratio(blocked + vm_lock, waits)&.round,
+          {what: what, call: nil, file: file, line: line, line_is: (CURRENT if line), function: function,
+           waits: waits, blocked_ns: blocked, vm_lock_ns: vm_lock,
+           mean_ns: ratio(blocked + vm_lock, waits)&.round,
            longest_ns: rows.filter_map { |row| row.number("longest_ns") }.max, holders: holders(rows)}
         end
 
@@ -63,7 +86,8 @@ module Probescope
         def holders(rows)
           told = rows.group_by { |row| holder(row) }.reject { |place, _| place.nil? }
           sorted(told.map do |(function, file, line), same|
-            {function: known(function), file: known(file), line: known(line), waits: total(same, "waits"),
+            {function: known(function), file: known(file), line: known(line),
+             line_is: (CURRENT if known(line)), waits: total(same, "waits"),
              blocked_ns: total(same, "blocked_ns")}
           end, :blocked_ns, :waits)
         end
@@ -80,6 +104,138 @@ module Probescope
           end
         end
       end
+
+      # What the kernel reports (waits_kernel.bt). A key of the program's maps has the process, the
+      # function's site, its instruction, what it waited for, and site and instruction of the thread
+      # that ended the wait.
+      class KernelReport < Report
+        # The program's number for a wait for CPython's GIL. Others are one more than a system call's.
+        GIL = 60_002
+        # What a kind of system call waits for (Tracing::Syscalls::KINDS).
+        KINDS = {"lock" => "lock", "timer" => "sleep", "child" => "child", "socket" => "socket",
+                 "ready" => "event loop or socket", "file" => "file"}.freeze
+        # Ruby 3.1 waits for most things in the same two calls, on whichever thread has its timer.
+        RUBY = {**KINDS, "lock" => "lock, queue, sleep or VM lock",
+                         "ready" => "lock, queue, sleep, socket or child"}.freeze
+        # Calls of the kind "file" whose file may be a pipe or a socket.
+        ANY_FILE = %w[read write readv writev].freeze
+
+        def more = {known_by: "kernel", reach: [REACH]}
+
+        def rows
+          same = waits.group_by { |wait| wait.values_at(:what, :call, :file, :line, :line_is, :function) }
+          found = same.values.map { |all| merged(all) }
+          all = sum(found, :blocked_ns)
+          sorted(found, :blocked_ns, :waits).each { |row| row[:blocked_share] = ratio(row[:blocked_ns], all) }
+        end
+
+        def not_covered
+          [*super, "not covered: waits that began before the trace, and of threads that made no traced call",
+           "not in the share for looking: the kernel's part, for each system call and each switch"]
+        end
+
+        private
+
+        # A Hash for each entry of the program's maps.
+        def waits
+          result.map("waits").map do |key, count|
+            pid, site, at, what, *by = numbers(key)
+            by = by.first.positive? ? place_of(pid, *by) : {}
+            figures = {waits: Tracing::Result.number(count), blocked_ns: figure("blocked_ns", key),
+                       longest_ns: figure("longest_ns", key)}
+            place_of(pid, site, at).merge(waited_for(pid, what), figures, by: by)
+          end
+        end
+
+        def figure(map, key) = Tracing::Result.number(result.map(map)[key]) || 0
+
+        # The numbers of a key; versions of bpftrace separate them differently.
+        def numbers(key) = key.scan(/-?\d+/).map(&:to_i)
+
+        def merged(waits)
+          count, blocked = sum(waits, :waits), sum(waits, :blocked_ns)
+          names = waits.first.slice(:what, :call, :file, :line, :line_is, :function)
+          longest = waits.map { |wait| wait[:longest_ns] }.max
+          names.merge(waits: count, blocked_ns: blocked, vm_lock_ns: nil, longest_ns: longest,
+                      mean_ns: ratio(blocked, count)&.round, holders: holders_of(waits))
+        end
+
+        def holders_of(waits)
+          told = waits.select { |wait| wait[:by][:function] }.group_by { |wait| wait[:by] }
+          sorted(told.map do |place, same|
+            {**place, waits: sum(same, :waits), blocked_ns: sum(same, :blocked_ns)}
+          end, :blocked_ns, :waits)
+        end
+
+        def waited_for(pid, number)
+          return {what: "GIL", call: "futex"} if number == GIL
+
+          call = Syscalls.name_of(number - 1)
+          kind = Tracing::Syscalls::KINDS[call]
+          kinds = runtime(pid) == "ruby" ? RUBY : KINDS
+          {what: ANY_FILE.include?(call) ? "file, pipe or socket" : kinds.fetch(kind, call), call: call}
+        end
+
+        # With -p, bpftrace may have another number for the process.
+        def runtime(pid)
+          members = result.members
+          (members.find { |member| member[:pid] == pid } || members.first || {})[:runtime]
+        end
+
+        # {function:, file:, line:, line_is:} of a function that was at this instruction.
+        def place_of(pid, site, instruction)
+          function, file, defined = names[[pid, site]]
+          line = line_of(pid, instruction, defined)
+          function = known(function) || (Syscalls::UNKNOWN if site.positive?)
+          {function: function, file: known(file), line: line || known(defined),
+           line_is: line ? CURRENT : (DEFINITION if known(defined))}
+        end
+
+        # {[pid, site] => [function, file, line of the definition]}
+        def names
+          @names ||= Hash.new([nil, nil, nil]).merge!(
+            result.map("row").to_h { |key, names| [numbers(key), names.first(3)] }
+          )
+        end
+
+        # nil where it is not known, or where the code is another function's.
+        def line_of(pid, instruction, defined)
+          start, table, size, first = codes[[pid, instruction]]
+          return unless start && first == Tracing::Result.number(defined)
+
+          @lines ||= {}
+          @lines.fetch([pid, instruction]) do |key|
+            @lines[key] = Tracing::LineTable.line(table(pid, table, size), first, instruction - start)
+          end
+        end
+
+        # {[pid, instruction] => [address of the first instruction, of the line table, its bytes, first
+        # line]}
+        def codes
+          @codes ||= result.map("code").to_h do |key, found|
+            [numbers(key), found.map { |value| Tracing::Result.number(value) }]
+          end
+        end
+
+        # The beginning of a line table, as far as it was read.
+        def table(pid, address, size)
+          @parts ||= result.map("table").transform_keys { |key| numbers(key) }
+          parts = (0..).lazy.map { |i| @parts[[pid, address, i]] }.take_while(&:itself).to_a
+          words = parts.flatten.map { |word| Tracing::Result.request(word) }
+          words.pack("Q<*").byteslice(0, size)
+        end
+      end
+
+      private
+
+      def heard(answer)
+        super
+        return unless answer[:is] == "attached"
+
+        warn("probescope: #{by_kernel? ? "#{BY_KERNEL}; #{REACH}" : BY_PROCESS}")
+      end
+
+      def report_of(part) = (by_kernel? ? KernelReport : Report).new(part, definition)
     end
   end
 end

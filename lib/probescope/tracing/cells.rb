@@ -48,6 +48,9 @@ module Probescope
       # "app.rb:12"
       def place(row, _key) = row[:file] ? [row[:file], row[:line]].compact.join(":") : "-"
 
+      # "app.rb:12", and whether only the function's definition is there.
+      def place_of_wait(row, key) = "#{place(row, key)}#{" (definition)" if row[:line_is] == "definition"}"
+
       # Local time of day.
       def clock(row, key) = row[key] ? Clock.of_day(Time.iso8601(row[key])) : "-"
 
@@ -69,7 +72,7 @@ module Probescope
       # The place of the thread that ended most of the blocked time.
       def largest_holder(row, key)
         largest = row[key].first
-        largest ? joined([largest[:function], largest[:file] && place(largest, nil)], " at ") : "-"
+        largest ? joined([largest[:function], largest[:file] && place_of_wait(largest, nil)], " at ") : "-"
       end
 
       # "lock (futex)", with the share of the function's time if there are others.

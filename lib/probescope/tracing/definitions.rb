@@ -235,7 +235,8 @@ module Probescope
           samples: false
         ),
         "waits" => Definition.new(
-          fields: %i[pid file line what function waits blocked_ns vm_lock_ns mean_ns longest_ns holders blocked_share],
+          fields: %i[pid file line what call line_is function waits blocked_ns vm_lock_ns mean_ns longest_ns holders
+                     blocked_share],
           columns: [
             ["SHARE", :share, :blocked_share, false],
             ["BLOCKED", :time, :blocked_ns, false],
@@ -244,7 +245,7 @@ module Probescope
             ["MEAN", :time, :mean_ns, false],
             ["LONGEST", :time, :longest_ns, false],
             ["WAITS FOR", :text, :what, false],
-            ["AT", :place, nil, false],
+            ["AT", :place_of_wait, :line, false],
             ["FUNCTION", :text, :function, false],
             ["ENDED BY", :largest_holder, :holders, true]
           ].map { |column| Column.new(*column).freeze },

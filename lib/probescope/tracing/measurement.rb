@@ -25,8 +25,9 @@ module Probescope
       LONG_ATTACH_LIMIT = 90.0
       # Seconds after which the command is told that it takes longer.
       SOON = 2.0
-      # The tracepoint whose fields have the numbers of threads in the initial PID namespace.
-      SWITCH = "sched:sched_switch"
+      # A tracepoint of the program that follows all threads of a process (offcpu.bt). The fields of its
+      # tracepoints have the numbers of threads in the initial PID namespace.
+      NEW_THREAD = "task:task_newtask"
       FLUSH_LIMIT = 1.2 # seconds; there is a flush each second
       # Seconds. The library holds a flush back for up to 3 s while other tracers leave
       # (LEAVING_FOR_NS in ext/core/agent/watcher.c). Without that flush, the interval would have no end.
@@ -51,14 +52,7 @@ module Probescope
         @order = order
         @tell = tell
         @seconds = order.seconds
-        @programs = order.programs.map { |name| Program.all.fetch(name) }
-        @probes = @programs.flat_map { |program| Program.probes(program) }.uniq
-        @tracepoints = @programs.flat_map { |program| Program.tracepoints(program) }.uniq
-        Kernel.new.tracepoints(@tracepoints)
-        check_namespace
-        @session = Session.new(order, @probes, threads: @tracepoints.any?,
-                                               waits: @tracepoints.include?(SWITCH))
-        @session.choose
+        choose(order.programs)
         @strangers = [] # children that map a library file without a link
         @restarts = 0
         @state = :attaching
@@ -102,6 +96,22 @@ module Probescope
       end
 
       private
+
+      # Chooses processes. If none of them serves these programs, the kernel may report what their
+      # runtime does not.
+      def choose(names)
+        @chosen = names
+        @programs = names.map { |name| Program.all.fetch(name) }
+        @probes = @programs.flat_map { |program| Program.probes(program) }.uniq
+        @tracepoints = @programs.flat_map { |program| Program.tracepoints(program) }.uniq
+        Kernel.new.tracepoints(@tracepoints)
+        check_namespace
+        @session = Session.new(@order, @probes, threads: @tracepoints.any?, waits: all_threads?)
+        @session.choose
+      rescue Member::Unserved => e
+        others = Program.by_kernel(names, e.runtime) or raise
+        choose(others)
+      end
 
       def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
@@ -202,9 +212,12 @@ module Probescope
         @tell.call(:attaching, seconds: now - @began)
       end
 
+      # Whether the program follows all threads of the processes.
+      def all_threads? = @tracepoints.include?(NEW_THREAD)
+
       # The kernel's numbers of threads, bpftrace's and those in /proc have to be the same.
       def check_namespace
-        return if Bpftrace.initial_pids? || !@tracepoints.include?(SWITCH)
+        return if Bpftrace.initial_pids? || !all_threads?
 
         raise Error.new("the kernel's events have the numbers of threads in the initial PID namespace, " \
                         "and this is another one",
@@ -215,7 +228,8 @@ module Probescope
         members.each { |one| one.begin(now) }
         @others = @session.others(BESIDES)
         go(:waiting)
-        @tell.call(:attached, seconds: now - @began, pids: members.map(&:pid), by_pid: alone?)
+        @tell.call(:attached, seconds: now - @began, pids: members.map(&:pid), by_pid: alone?,
+                              programs: @chosen)
         members.each { |one| tell_states(one) }
       end
 

@@ -32,6 +32,16 @@ module Probescope
       # The most threads whose CPU time is read.
       MOST_THREADS = 4096
 
+      # The process does not serve a probe.
+      class Unserved < Error
+        attr_reader :runtime
+
+        def initialize(runtime, message, next_step)
+          super(message, next_step)
+          @runtime = runtime
+        end
+      end
+
       # process: ProbedProcess. probes: names of the traced probes. some: whether the process may
       # serve only some of them. waits: whether the trace tells of threads that sleep. Raises Error
       # when the process does not serve one of them (with `some`: any of them), or has just ended.
@@ -289,8 +299,8 @@ module Probescope
                           "update it there")
         return probe unless NEVER.include?(probe[:state]) && refuses?
 
-        raise Error.new("process #{pid} does not serve #{name}: #{probe[:reason]}",
-                        "probescope doctor -p #{pid}")
+        raise Unserved.new(@snapshot[:runtime], "process #{pid} does not serve #{name}: #{probe[:reason]}",
+                           "probescope doctor -p #{pid}")
       end
     end
   end

@@ -17,6 +17,10 @@ module Probescope
       # The longest time in ns that bpftrace can parse. No call takes that long.
       LONGEST = 1 << 62
 
+      # Programs that find in the kernel what the runtime of a process does not report: {program =>
+      # [the other program, the runtimes that it is for]}.
+      BY_KERNEL = {"waits" => ["waits_kernel", %w[ruby python]], "gvl" => ["gvl_kernel", %w[python]]}.freeze
+
       # Commands without a program of their own name, and their default program.
       ALIASES = {"slow" => THRESHOLDS[SLOW], "slow_by_request" => "#{THRESHOLDS[SLOW]}_by_request"}.freeze
 
@@ -44,6 +48,14 @@ module Probescope
       # How the values of a map are merged over several processes, where they are not added up:
       # {"max_ns" => :max}.
       def merges(path) = File.read(path).scan(/@(\w+)\[[^=]*\] = (max|min)\(/).to_h.transform_values(&:to_sym)
+
+      # The names of the programs to use for a process of this runtime that does not serve these
+      # programs. nil where there are none.
+      def by_kernel(names, runtime)
+        found = names.map { |name| BY_KERNEL.fetch(name, [name, [runtime]]) }
+        others = found.map(&:first)
+        others if others != names && found.all? { |_, runtimes| runtimes.include?(runtime) }
+      end
 
       # The kernel's tracepoints in a program: ["category:name", ...].
       def tracepoints(path) = File.read(path).scan(/^tracepoint:(\w+:\w+)/).flatten.uniq

@@ -55,6 +55,11 @@ def place(row: Row, _key: str) -> str:
     return ":".join(str(part) for part in (row["file"], row["line"]) if part) if row["file"] else "-"
 
 
+def place_of_wait(row: Row, key: str) -> str:
+    """ "app.py:12", and whether only the function's definition is there."""
+    return place(row, key) + (" (definition)" if row["line_is"] == "definition" else "")
+
+
 def clock(row: Row, key: str) -> str:
     """The local time of day."""
     return of_day(datetime.fromisoformat(row[key].replace("Z", "+00:00"))) if row[key] else "-"
@@ -82,7 +87,7 @@ def largest_holder(row: Row, key: str) -> str:
     largest = next(iter(row[key]), None)
     if not largest:
         return "-"
-    return _joined(" at ", largest["function"], place(largest, "") if largest["file"] else None)
+    return _joined(" at ", largest["function"], place_of_wait(largest, "") if largest["file"] else None)
 
 
 def largest_reason(row: Row, key: str) -> str:
@@ -172,6 +177,7 @@ KINDS: Dict[str, Callable[[Row, str], str]] = {
     "number": text,
     "text": text,
     "place": place,
+    "place_of_wait": place_of_wait,
     "clock": clock,
     "request": request,
     "largest_builtin": largest_builtin,

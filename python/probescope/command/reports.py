@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-from probescope.command import cells, histogram, off_cpu, slow_calls, syscalls, thread_states
+from probescope.command import cells, histogram, line_table, off_cpu, slow_calls, syscalls, thread_states
 from probescope.command.definitions import ALL, OUTCOMES, Definition
+from probescope.command.errors import CommandError
 from probescope.command.result import ID, Result, decimals, iso, ratio, rounded
 from probescope.command.result import Row as Kept
 from probescope.command.text import count, duration
@@ -17,6 +18,8 @@ from probescope.command.text import share as percent
 
 Row = Dict[str, Any]
 BY_REQUEST = "_by_request"
+# Programs that find in the kernel what a runtime does not report.
+KERNEL = "_kernel"
 # The programs of syscalls --files, one for each machine.
 FILES = "syscalls_files_"
 
@@ -31,6 +34,8 @@ class Report:
     SHARE = ""
     # What a trace listens to beside the process's own probes, and who else pays for it.
     REACH: List[str] = []
+    # What is printed before the interval begins, beside that.
+    BEFORE = ""
 
     def __init__(self, result: Result, whole: bool = True, failed: bool = False, slower: int = 0) -> None:
         """whole: whether rows include what only JSON shows. failed, slower: for Syscalls."""
@@ -43,6 +48,9 @@ class Report:
 
     def rows(self) -> List[Row]:
         raise NotImplementedError
+
+    def check(self) -> None:
+        """Raises CommandError where the figures mean nothing."""
 
     def share(self, row: Row) -> Optional[float]:
         """Returns the share that --min compares, or None for a report without --min."""
@@ -358,8 +366,31 @@ class Gvl(Report):
         }
 
 
+# What the line of a wait is.
+CURRENT = "current"
+DEFINITION = "definition"
+
+
+class GvlByKernel(Gvl):
+    BEFORE = (
+        "the kernel reports waits for the GIL: of threads that make calls of traced functions; the "
+        "trace listens to every system call, switch and wake-up of the machine"
+    )
+
+    def check(self) -> None:
+        if not any(int(address) for address in self.result.map("gil").values()):
+            raise CommandError(
+                "this CPython does not tell where its GIL is: it is built without one, or is later than 3.14",
+                "probescope waits shows all waits",
+            )
+
+
 class Waits(Report):
     SHARE = "blocked_share"
+    BEFORE = "the process reports waits: those in which a thread gives up the VM lock"
+
+    def more(self) -> Row:
+        return {"known_by": "process", "reach": self.REACH}
 
     def rows(self) -> List[Row]:
         lines: Dict[Any, List[Kept]] = {}
@@ -379,8 +410,10 @@ class Waits(Report):
         )
         return {
             "what": what,
+            "call": None,
             "file": file,
             "line": line,
+            "line_is": CURRENT if line else None,
             "function": function,
             "waits": waits,
             "blocked_ns": blocked,
@@ -400,11 +433,142 @@ class Waits(Report):
             function, file, line = map(known, where)
             one = found.setdefault(
                 (function, file, line),
-                {"function": function, "file": file, "line": line, "waits": 0, "blocked_ns": 0},
+                {
+                    "function": function,
+                    "file": file,
+                    "line": line,
+                    "line_is": CURRENT if line else None,
+                    "waits": 0,
+                    "blocked_ns": 0,
+                },
             )
             one["waits"] += row.count("waits")
             one["blocked_ns"] += row.count("blocked_ns")
         return ordered(list(found.values()), "blocked_ns", "waits")
+
+
+class WaitsByKernel(Report):
+    """What the kernel reports (waits_kernel.bt). A key of the program's maps has the process, the
+    function's site, its instruction, what it waited for, and site and instruction of the thread that
+    ended the wait.
+    """
+
+    SHARE = "blocked_share"
+    BEFORE = (
+        "the kernel reports waits: the kind of system call, and not which lock, file or socket; who "
+        "ended it for locks and the GIL only; of threads that make calls of traced functions"
+    )
+    REACH = ["listens to every system call, switch and wake-up of the machine: all processes pay for it"]
+    # The program's number for a wait for CPython's GIL. Others are one more than a system call's.
+    GIL = 60_002
+    # What a kind of system call waits for (syscalls.KINDS).
+    KINDS = {
+        "lock": "lock",
+        "timer": "sleep",
+        "child": "child",
+        "socket": "socket",
+        "ready": "event loop or socket",
+        "file": "file",
+    }
+    # Ruby 3.1 waits for most things in the same two calls, on whichever thread has its timer.
+    RUBY = {
+        **KINDS,
+        "lock": "lock, queue, sleep or VM lock",
+        "ready": "lock, queue, sleep, socket or child",
+    }
+    # Calls of the kind "file" whose file may be a pipe or a socket.
+    ANY_FILE = ("read", "write", "readv", "writev")
+    PLACE = ("function", "file", "line", "line_is")
+
+    def rows(self) -> List[Row]:
+        self._names = {numbers(key): names[:3] for key, names in self.result.map("row").items()}
+        self._codes = {
+            numbers(key): [int(one) for one in found] for key, found in self.result.map("code").items()
+        }
+        self._words = {numbers(key): words for key, words in self.result.map("table").items()}
+        same: Dict[Any, List[Row]] = {}
+        for wait in self._waits():
+            same.setdefault(tuple(wait[name] for name in ("what", "call", *self.PLACE)), []).append(wait)
+        found = ordered([self._merged(waits) for waits in same.values()], "blocked_ns", "waits")
+        blocked = total(found, "blocked_ns")
+        return [{**row, "blocked_share": ratio(row["blocked_ns"], blocked)} for row in found]
+
+    def more(self) -> Row:
+        return {"known_by": "kernel", "reach": self.REACH}
+
+    def not_covered(self) -> List[str]:
+        return [
+            *super().not_covered(),
+            "not covered: waits that began before the trace, and of threads that made no traced call",
+            "not in the share for looking: the kernel's part, for each system call and each switch",
+        ]
+
+    def _waits(self) -> List[Row]:
+        """Returns a row for each entry of the program's maps."""
+        found = []
+        for key, times in self.result.map("waits").items():
+            pid, site, instruction, what, waker, at = numbers(key)
+            figures = {name: int(self.result.map(name).get(key, 0)) for name in ("blocked_ns", "longest_ns")}
+            by = self._place(pid, waker, at) if waker else {"function": None}
+            where = {**self._place(pid, site, instruction), **self._waited_for(what)}
+            found.append({**where, "by": by, "waits": int(times), **figures})
+        return found
+
+    def _merged(self, waits: List[Row]) -> Row:
+        times, blocked = total(waits, "waits"), total(waits, "blocked_ns")
+        return {
+            **{name: waits[0][name] for name in ("what", "call", *self.PLACE)},
+            "waits": times,
+            "blocked_ns": blocked,
+            "vm_lock_ns": None,
+            "mean_ns": rounded(ratio(blocked, times)),
+            "longest_ns": max(wait["longest_ns"] for wait in waits),
+            "holders": self._ended_by(waits),
+        }
+
+    def _ended_by(self, waits: List[Row]) -> List[Row]:
+        found: Dict[Any, Row] = {}
+        for wait in waits:
+            if not wait["by"]["function"]:
+                continue
+            one = found.setdefault(tuple(wait["by"].values()), {**wait["by"], "waits": 0, "blocked_ns": 0})
+            one["waits"] += wait["waits"]
+            one["blocked_ns"] += wait["blocked_ns"]
+        return ordered(list(found.values()), "blocked_ns", "waits")
+
+    def _waited_for(self, number: int) -> Row:
+        if number == self.GIL:
+            return {"what": "GIL", "call": "futex"}
+        call = call_name(number - 1)
+        kinds = self.RUBY if self.result.known.get("runtime") == "ruby" else self.KINDS
+        if call in self.ANY_FILE:
+            return {"what": "file, pipe or socket", "call": call}
+        return {"what": kinds.get(syscalls.KINDS.get(call, ""), call), "call": call}
+
+    def _place(self, pid: int, site: int, instruction: int) -> Row:
+        """Returns function, file and line of a function that was at this instruction."""
+        function, file, defined = map(known, self._names.get((pid, site), (None, None, None)))
+        defined = defined and int(defined)
+        function = function or (Syscalls.UNKNOWN if site else None)
+        line = self._line(pid, instruction, defined)
+        line_is = CURRENT if line else DEFINITION if defined else None
+        return {"function": function, "file": file, "line": line or defined, "line_is": line_is}
+
+    def _line(self, pid: int, instruction: int, defined: Optional[int]) -> Optional[int]:
+        """Returns None where it is not known, or where the code is another function's."""
+        start, table, size, first = self._codes.get((pid, instruction), (0, 0, 0, 0))
+        if not start or first != defined:
+            return None
+        return line_table.line(self._table(pid, table)[:size], first, instruction - start)
+
+    def _table(self, pid: int, address: int) -> bytes:
+        """Returns the beginning of a line table, as far as it was read."""
+        words: List[int] = []
+        part = 0
+        while (pid, address, part) in self._words:
+            words += (int(word) & ID for word in self._words[pid, address, part])
+            part += 1
+        return b"".join(word.to_bytes(8, "little") for word in words)
 
 
 class Slow(Report):
@@ -789,6 +953,8 @@ REPORTS = {
     "syscalls": Syscalls,
     **{f"{FILES}{machine}": SyscallsFiles for machine in syscalls.NUMBERS},
     "waits": Waits,
+    "gvl_kernel": GvlByKernel,
+    "waits_kernel": WaitsByKernel,
     **{f"slow{least}ms": Slow for least in (1, 10, 100)},
 }
 
@@ -798,6 +964,8 @@ def command_of(program: str) -> str:
     name = program[: -len(BY_REQUEST)] if program.endswith(BY_REQUEST) else program
     if name.startswith(FILES):
         return "syscalls"
+    if name.endswith(KERNEL):
+        return name[: -len(KERNEL)]
     return {"light": "stat"}.get(name, "slow" if name.startswith("slow") else name)
 
 
@@ -819,6 +987,11 @@ def known(value: Any) -> Any:
 def place(row: Kept, what: str) -> Row:
     name, file, line = row.names[:3]
     return {what: known(name), "file": known(file), "line": known(line)}
+
+
+def numbers(key: str) -> Tuple[int, ...]:
+    """Returns the numbers of a key. Versions of bpftrace separate them differently."""
+    return tuple(map(int, re.findall(r"-?\d+", key)))
 
 
 def total(rows: List[Row], name: str) -> int:

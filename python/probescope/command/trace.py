@@ -11,6 +11,7 @@ import select
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
 from probescope.command import cells, columns, lost, machine, tables, thread_states
@@ -77,8 +78,9 @@ ATTACH_SECONDS = 30
 LONG_ATTACH_SECONDS = 90
 SOON_SECONDS = 2
 SLOWLY = "bpftrace still attaches to the kernel's tracepoints; version 0.17 may take half a minute"
-# The tracepoint whose fields have the numbers of threads in the initial PID namespace.
-SWITCH = "sched:sched_switch"
+# A tracepoint of the program that follows all threads of a process (offcpu.bt). The fields of its
+# tracepoints have the numbers of threads in the initial PID namespace.
+NEW_THREAD = "task:task_newtask"
 # The process flushes each second. The first flush comes when its hooks are installed. While other
 # tracers detach, the process delays a flush for up to 3 s (LEAVING_FOR_NS in ext/core/agent/watcher.c).
 NEXT_FLUSH_SECONDS = 4.5
@@ -98,20 +100,21 @@ def run(options: Any) -> int:
     if options.output:
         return to_file(options)
     path = program(program_name(options))
-    report = report_of(path.stem)
-    check_options(options, path.stem, report)
+    check_options(options, path.stem, report_of(path.stem))
     for check in (machine.kernel, machine.uprobes, machine.tracefs):
         check()
     bpftrace = machine.bpftrace()
     prefix = machine.privilege()
     process = find_or_trust(options.pid, bool(prefix))
+    path = served_program(path, process)
+    report = report_of(path.stem)
     names = probes(path)
     machine.check_numbers(bpftrace, names)
     events = tracepoints(path)
     if events:
         machine.check_tracepoints(events)
         machine.check_namespace(options.pid)
-    waits = SWITCH in events
+    waits = NEW_THREAD in events
     if waits:
         machine.check_own_namespace()
     semaphores = check_process(process, names) if process else []
@@ -127,8 +130,9 @@ def run(options: Any) -> int:
             f"{question(path)} Process {options.pid}{'' if options.seconds else ', until Ctrl-C'}",
             file=sys.stderr,
         )
-        for text in report.REACH if report else []:
-            print(f"probescope: {text}", file=sys.stderr)
+        for text in [report.BEFORE, *report.REACH] if report else []:
+            if text:
+                print(f"probescope: {text}", file=sys.stderr)
         _print(output.head())
         measurement.read(options.seconds, options.max_overhead)
     except KeyboardInterrupt:
@@ -137,6 +141,27 @@ def run(options: Any) -> int:
         measurement.end()
         raise
     return measurement.finish()
+
+
+# Programs that find in the kernel what a runtime does not report: {program: (the other program, its
+# probe, the runtimes that it is for)}.
+BY_KERNEL = {
+    "waits": ("waits_kernel", "wait__stats", ("ruby", "python")),
+    "gvl": ("gvl_kernel", "gvl__wait", ("python",)),
+}
+
+
+def served_program(path: Path, process: Optional[ProbedProcess]) -> Path:
+    """Returns the program to use for a process that does not serve this one's probe. A process that
+    only bpftrace may read is taken for one of Python.
+    """
+    other, probe, runtimes = BY_KERNEL.get(path.stem, ("", "", ()))
+    if not other:
+        return path
+    known = process.to_dict() if process else {"runtime": "python", "probes": {}}
+    state = known["probes"].get(probe, {}).get("state", "unsupported")
+    unserved = state in ("refused", "unsupported") and known["runtime"] in runtimes
+    return program(other) if unserved else path
 
 
 def check_options(options: Any, program: str, report: Any) -> None:
@@ -421,6 +446,7 @@ class Output:
         report = self._report(
             self.result, whole=self._json, failed=self._options.failed, slower=self._options.slower
         )
+        report.check()
         for text in report.warnings(room):
             self.say(text)
         self._say_what_ticks_missed()

@@ -1,0 +1,406 @@
+"""`probescope trace waits` and `gvl` on programs that know their waits: for CPython, the kernel
+reports them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import sysconfig
+import types
+from collections import Counter
+
+import pytest
+from probescope.command import line_table
+from probescope.command.reports import report_of
+from probescope.command.result import Result
+from tracing import Child
+
+COMMAND = [sys.executable, "-m", "probescope"]
+ROUNDS = 4
+
+# The times that the program measures are without the time in which its thread was ready to run and
+# had no CPU.
+PROGRAM = f"""
+import ctypes, os, queue, select, socket, threading, time
+import gate
+
+ROUNDS = {ROUNDS}
+CLOCKS = {{}}
+LOCK, MEETING, EVENTS, GOODS = threading.Lock(), threading.Condition(), [], queue.Queue()
+READ, WRITE = os.pipe()
+LEFT, RIGHT = socket.socketpair()
+C = ctypes.PyDLL(None)  # its calls keep the GIL
+
+
+def now():
+    with open("/proc/thread-self/schedstat") as file:
+        return time.monotonic_ns() - int(file.read().split()[1])
+
+def took(name, began):
+    CLOCKS[name] = CLOCKS.get(name, 0) + now() - began
+
+def naps():
+    began = now()
+    time.sleep(0.05)  # naps
+    took("naps", began)
+
+def locks():
+    began = now()
+    with LOCK:  # locks
+        took("locks", began)
+
+def holds(taken):
+    with LOCK:  # holds
+        taken.set()
+        time.sleep(0.05)
+
+def pops():
+    began = now()
+    GOODS.get()  # pops
+    took("pops", began)
+
+def puts():
+    GOODS.put(1)  # puts
+
+def meets():
+    with MEETING:
+        began = now()
+        MEETING.wait()  # meets
+        took("meets", began)
+
+def notifies():
+    with MEETING:
+        MEETING.notify()  # notifies
+
+def expects(event):
+    began = now()
+    event.wait()  # expects
+    took("expects", began)
+
+def sets(event):
+    event.set()  # sets
+
+def reads():
+    began = now()
+    os.read(READ, 1)  # reads
+    took("reads", began)
+
+def receives():
+    began = now()
+    LEFT.recv(1)  # receives
+    took("receives", began)
+
+def polls():
+    began = now()
+    select.select([READ], [], [])  # polls
+    took("polls", began)
+    os.read(READ, 1)
+
+def spawns():
+    return os.posix_spawn("/bin/sleep", ["sleep", "0.05"], {{}})
+
+def reaps():
+    pid = spawns()
+    began = now()
+    os.waitpid(pid, 0)  # reaps
+    took("reaps", began)
+
+def starves(begun):
+    begun.set()
+    began = now()
+    time.sleep(0.1)  # starves
+    took("starves", began)
+
+def seizes(begun):
+    begun.wait()
+    time.sleep(0.05)  # until the other one sleeps
+    C.usleep(150000)  # seizes
+
+def later(function, *arguments):
+    def run():
+        time.sleep(0.05)
+        function(*arguments)
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+def with_other(wait, function, *arguments):
+    thread = later(function, *arguments)
+    wait()
+    thread.join()
+
+def one_round():
+    naps()
+    taken = threading.Event()
+    holder = threading.Thread(target=holds, args=(taken,))
+    holder.start()
+    taken.wait()
+    locks()
+    holder.join()
+    with_other(pops, puts)
+    with_other(meets, notifies)
+    event = threading.Event()
+    with_other(lambda: expects(event), sets, event)
+    with_other(reads, os.write, WRITE, b"x")
+    with_other(receives, RIGHT.send, b"x")
+    with_other(polls, os.write, WRITE, b"x")
+    reaps()
+    begun = threading.Event()
+    seizing = threading.Thread(target=seizes, args=(begun,))
+    seizing.start()
+    starving = threading.Thread(target=starves, args=(begun,))
+    starving.start()
+    seizing.join()
+    starving.join()
+
+def serve():
+    gate.on("function__here", "stats__done")
+    gate.flushed(3)
+    for _ in range(ROUNDS):
+        one_round()
+    gate.flushed()
+    print("waited " + str(CLOCKS).replace("'", '"'), flush=True)
+    gate.off("function__here")
+    gate.done()
+
+serve()
+"""
+
+with_known_gil = pytest.mark.skipif(
+    bool(sysconfig.get_config_var("Py_GIL_DISABLED")) or sys.version_info >= (3, 15),
+    reason="of another CPython: with a GIL, up to 3.14",
+)
+LOCK = "lock"
+# {function: what it waits for}
+KINDS = {
+    "naps": "sleep",
+    "locks": LOCK,
+    "pops": LOCK,
+    "meets": LOCK,
+    "expects": LOCK,
+    "reads": "file, pipe or socket",
+    "receives": "socket",
+    "polls": "event loop or socket",
+    "reaps": "child",
+}
+# {function: the one that ends its waits}
+ENDED_BY = {
+    "naps": None,
+    "locks": "holds",
+    "pops": "puts",
+    "meets": "notifies",
+    "expects": "sets",
+    "reads": None,
+    "receives": None,
+    "polls": None,
+    "reaps": None,
+}
+
+# Threads that take one of two locks. Each function writes down whose wait was ended by which other
+# one: the last that held the lock.
+TAKER = """
+def taker_{number}(index):
+    if not LOCKS[index].acquire(False):
+        LOCKS[index].acquire()
+        LEDGER.append(["taker_{number}", LAST[index]])
+    time.sleep(0.004)
+    LAST[index] = "taker_{number}"
+    LOCKS[index].release()
+"""
+CROWD = f"""
+import json, random, threading, time
+import gate
+
+LOCKS = [threading.Lock(), threading.Lock()]
+LAST = [None, None]
+LEDGER = []
+
+{"".join(TAKER.format(number=number) for number in range(6))}
+
+def work(number):
+    choose = random.Random(number)
+    function = globals()[f"taker_{{number}}"]
+    for _ in range(40):
+        function(choose.randrange(2))
+        time.sleep(choose.uniform(0.002, 0.01))
+
+def serve():
+    gate.on("function__here", "stats__done")
+    gate.flushed(3)
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    gate.flushed()
+    print("waited " + json.dumps(LEDGER), flush=True)
+    gate.off("function__here")
+    gate.done()
+
+serve()
+"""
+
+
+def line_of(mark):
+    """Returns the line of PROGRAM that ends with this comment."""
+    return next(i for i, line in enumerate(PROGRAM.splitlines(), 1) if line.endswith(f"  # {mark}"))
+
+
+def traced(program, children, text, name="waits"):
+    """Returns the JSON of the command on a run of the program, what the program printed, and the
+    child.
+    """
+    started = program(text)
+    words = [*COMMAND, "trace", name, "-p", str(started.pid), "--json"]
+    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
+    children.append(Child(words, env={**kept, "LANG": "C.UTF-8"}))
+    truth = json.loads(started.line("waited ", within=180))
+    children[-1].process.send_signal(signal.SIGINT)
+    assert children[-1].wait() == 0, children[-1]
+    started.line("report ")
+    return json.loads(children[-1].out), truth, children[-1]
+
+
+def row_of(told, function, what):
+    found = [row for row in told["rows"] if (row["function"], row["what"]) == (function, what)]
+    assert len(found) == 1, (function, what, told["rows"])
+    return found[0]
+
+
+def blocked(told, function):
+    return sum(row["blocked_ns"] for row in told["rows"] if row["function"] == function)
+
+
+@pytest.mark.smoke
+def test_each_wait_has_its_kind_its_line_its_time_and_who_ended_it(bpf, program, children):
+    told, clocks, child = traced(program, children, PROGRAM)
+    for function, what in KINDS.items():
+        row = row_of(told, function, what)
+        assert row["waits"] == ROUNDS, row
+        assert (row["line"], row["line_is"]) == (line_of(function), "current"), row
+        assert row["longest_ns"] <= row["blocked_ns"] <= clocks[function] * 1.02, (row, clocks)
+        # A wait for a lock goes on with one for the GIL, in a row of its own.
+        assert blocked(told, function) >= clocks[function] * 0.98 - 2_000_000, (row, clocks)
+        by = ENDED_BY[function]
+        holders = [(one["function"], one["line"], one["line_is"]) for one in row["holders"]]
+        assert holders == ([(by, line_of(by), "current")] if by else []), row
+    assert told["known_by"] == "kernel"
+    assert told["reach"] and told["reach"][0] in child.err
+    assert "the kernel reports waits" in child.err
+    assert (told["lost"]["unread"], told["lost"]["map_full"]) == (0, 0)
+
+
+@with_known_gil
+def test_a_wait_for_the_gil_is_told_and_so_is_who_had_it(bpf, program, children):
+    told, clocks, _ = traced(program, children, PROGRAM)
+    row = row_of(told, "starves", "GIL")
+    assert row["waits"] == ROUNDS, row
+    assert (row["line"], row["call"]) == (line_of("starves"), "futex")
+    assert row_of(told, "starves", "sleep")["waits"] == ROUNDS
+    whole = blocked(told, "starves")
+    assert clocks["starves"] * 0.98 - 2_000_000 <= whole <= clocks["starves"] * 1.02, (whole, clocks)
+    assert row["blocked_ns"] >= 0.5 * ROUNDS * 100_000_000  # half of what it is without other load
+    assert [(one["function"], one["line"]) for one in row["holders"]] == [("seizes", line_of("seizes"))], row
+
+
+@with_known_gil
+def test_gvl_has_the_threads_that_wait_for_the_gil(bpf, program, children):
+    told, clocks, child = traced(program, children, PROGRAM, "gvl")
+    long = [row for row in told["rows"] if row["total_ns"] >= 50_000_000]
+    assert len(long) == ROUNDS, told["rows"]  # a thread for each round
+    assert all(row["waits"] >= 1 and row["max_ns"] <= row["total_ns"] for row in long)
+    waited = sum(row["total_ns"] for row in long)
+    assert waited <= clocks["starves"]
+    assert waited >= (clocks["starves"] - ROUNDS * 100_000_000) * 0.9
+    assert "the kernel reports waits for the GIL" in child.err
+
+
+def test_holders_of_contended_locks_are_right(bpf, program, children):
+    told, ledger, _ = traced(program, children, CROWD)
+    truth = Counter(map(tuple, ledger))
+    seen: Counter = Counter()
+    rows = [row for row in told["rows"] if row["what"] == LOCK and str(row["function"]).startswith("taker_")]
+    for row in rows:
+        for one in row["holders"]:
+            seen[row["function"], one["function"]] += one["waits"]
+    right = sum((truth & seen).values())
+    assert len(ledger) >= 20
+    assert right >= 0.95 * len(ledger), (right, truth, seen)
+    # A thread that is woken may find the lock taken. Then it waits once more, and its ledger has the
+    # last of the two that woke it.
+    again = sum(row["waits"] for row in rows) - len(ledger)
+    assert right >= 0.95 * (sum(seen.values()) - again), (right, again, truth, seen)
+
+
+def codes(code):
+    yield code
+    for one in code.co_consts:
+        if isinstance(one, types.CodeType):
+            yield from codes(one)
+
+
+def test_lines_of_instructions_are_those_of_cpython():
+    looked_at = 0
+    for module in (argparse_file(), __file__):
+        with open(module, encoding="utf-8") as file:
+            every = list(codes(compile(file.read(), module, "exec")))
+        for code in every:
+            if len(code.co_linetable) > 2000:
+                continue
+            for begin, end, line in code.co_lines():
+                for offset in {begin, end - 2}:
+                    found = line_table.line(code.co_linetable, code.co_firstlineno, offset)
+                    assert found == line, (code, offset)
+                    looked_at += 1
+            assert line_table.line(code.co_linetable, code.co_firstlineno, -2) is None
+            assert line_table.line(code.co_linetable, code.co_firstlineno, len(code.co_code)) is None
+    assert looked_at > 1000
+
+
+def argparse_file():
+    import argparse
+
+    return argparse.__file__
+
+
+def test_a_line_whose_table_was_not_read_is_the_definitions():
+    def f():
+        return 1
+
+    code = f.__code__
+    words = code.co_linetable + bytes(-len(code.co_linetable) % 64)
+    result = Result(1, "waits_kernel")
+    start, table = 0x7F0000000000, 0x7F0000001000
+    result.known = {"runtime": "python"}
+    first, size = code.co_firstlineno, len(code.co_linetable)
+    result.add({"@row": {"1,64": ["f", "a.py", first, 1], "1,65": ["g", "a.py", first + 1, 1]}})
+    result.add({"@waits": {f"1,64,{start},203,0,0": 3, f"1,65,{start},203,64,{start}": 1}})
+    result.add({"@blocked_ns": {f"1,64,{start},203,0,0": 300, f"1,65,{start},203,64,{start}": 100}})
+    result.add({"@longest_ns": {f"1,64,{start},203,0,0": 200, f"1,65,{start},203,64,{start}": 100}})
+    result.add({"@code": {f"1,{start}": [start, table, size, first]}, "@wall_ns": {"1": 10**9}})
+
+    def told():
+        return [
+            (row["function"], row["line"], row["line_is"]) for row in report_of("waits_kernel")(result).rows()
+        ]
+
+    assert told() == [("f", first, "definition"), ("g", first + 1, "definition")]
+    result.add(
+        {
+            "@table": {
+                f"1,{table},{i // 64}": [
+                    str(int.from_bytes(words[i + j : i + j + 8], "little")) for j in range(0, 64, 8)
+                ]
+                for i in range(0, len(words), 64)
+            }
+        }
+    )
+    # The code is that of f, and g is defined at another line.
+    assert told() == [("f", first, "current"), ("g", first + 1, "definition")]
+    (row, other) = report_of("waits_kernel")(result).rows()
+    assert (row["waits"], row["blocked_ns"], row["longest_ns"], row["mean_ns"]) == (3, 300, 200, 100)
+    assert (row["what"], row["holders"]) == ("lock", [])
+    assert [(one["function"], one["waits"]) for one in other["holders"]] == [("f", 1)]
