@@ -51,6 +51,7 @@ if ENV["PROBESCOPE_ABI"]
       "slow1ms" => /Shop#slow/, "slow10ms" => /Shop#slow/, "slow100ms" => /Shop#slow/,
       "syscalls" => /^@calls\[\d+, \d+, \d+\]: \d+/,
       "gvl" => /^@wall_ns\[\d+\]: \d+/, "requests" => /^@wall_ns\[\d+\]: \d+/, "all" => /\A/,
+      "on" => /^@wall_ns\[\d+\]: \d+/, "on_stack" => /^@wall_ns\[\d+\]: \d+/,
       "waits" => /^@wall_ns\[\d+\]: \d+/
     }
     later = nil

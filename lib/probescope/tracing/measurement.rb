@@ -3,6 +3,7 @@
 require_relative "bpftrace"
 require_relative "clock"
 require_relative "error"
+require_relative "event"
 require_relative "kernel"
 require_relative "member"
 require_relative "order"
@@ -49,13 +50,16 @@ module Probescope
         @probes = @programs.flat_map { |program| Program.probes(program) }.uniq
         tracepoints = @programs.flat_map { |program| Program.tracepoints(program) }.uniq
         Kernel.new.tracepoints(tracepoints)
-        @session = Session.new(order, @probes, threads: tracepoints.any?)
+        @event = Event.of(order.event) if order.event
+        @event&.exist!(Kernel.new)
+        @session = Session.new(order, @probes, threads: tracepoints.any?, event: @event)
         @session.choose
         @strangers = [] # children that map a library file without a link
         @restarts = 0
         @state = :attaching
         @since = @began = now
         check_numbers
+        @programs[0] = @session.program_of_event(@programs.first) if @event
         @session.start(@programs)
       end
 
@@ -187,8 +191,10 @@ module Probescope
       def wait_for_flushes
         members.each { |one| one.begin(now) }
         @others = @session.others(BESIDES)
+        @mapping = @session.mapping(BESIDES)
         go(:waiting)
-        @tell.call(:attached, seconds: now - @began, pids: members.map(&:pid), by_pid: alone?)
+        @tell.call(:attached, seconds: now - @began, pids: members.map(&:pid), by_pid: alone?,
+                              mapping: @mapping)
         members.each { |one| tell_states(one) }
       end
 
@@ -330,7 +336,8 @@ module Probescope
         @tell.call(:ended, reason: @reason || :tracer_ended, error: @error, unended: @unended.to_a,
                            closing: Program.closing(@seconds).to_i, by_pid: alone?,
                            stderr: @session.errors, targets: members.map(&:to_h),
-                           others: @others || 0, strangers: @strangers, notes: @session.notes,
+                           others: @others || 0, mapping: @mapping, strangers: @strangers,
+                           notes: @session.notes,
                            clock: Clock.new.offset, monotonic: Clock.monotonic_offset)
         true
       end

@@ -15,7 +15,7 @@ from probescope.command.result import clock as of_day
 
 Row = Dict[str, Any]
 # Kinds of figures. Their columns are aligned to the right.
-RIGHT = frozenset({"share", "time", "time_above_zero", "count", "decimal", "bytes", "number"})
+RIGHT = frozenset({"share", "time", "time_above_zero", "count", "signed", "decimal", "bytes", "number"})
 # Kinds by whose figure rows are sorted.
 FIGURES = RIGHT | {"errors"}
 TRACE_ID = re.compile(r"[0-9a-fA-F]{2}-([0-9a-fA-F]{32})-")
@@ -76,6 +76,11 @@ def largest_holder(row: Row, key: str) -> str:
     return _joined(" at ", largest["function"], place(largest, "") if largest["file"] else None)
 
 
+def callers(row: Row, key: str) -> str:
+    """ "Shop.pay, Shop.serve": the nearest first."""
+    return _joined(", ", *(text(one, "function") for one in row.get(key) or ()))
+
+
 def raised_exception(row: Row, key: str) -> str:
     return _joined(" at ", row[key], row["raised_at"])
 
@@ -131,6 +136,7 @@ KINDS: Dict[str, Callable[[Row, str], str]] = {
     "time_at_end": lambda row, key: figure.duration(row[key]) if key in row else "",
     "time_above_zero": _figure(lambda ns: figure.duration(ns or None)),
     "count": _figure(figure.count),
+    "signed": lambda row, key: figure.count(row.get(key)),
     "decimal": _figure(figure.decimal),
     "bytes": _figure(figure.size),
     "number": text,
@@ -141,6 +147,7 @@ KINDS: Dict[str, Callable[[Row, str], str]] = {
     "largest_builtin": largest_builtin,
     "errors": errors,
     "largest_holder": largest_holder,
+    "callers": callers,
     "raised_exception": raised_exception,
     "counted_function": counted_function,
     "status": status,
