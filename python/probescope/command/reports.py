@@ -10,6 +10,7 @@ from typing import Any, Callable, Dict, List, Optional
 
 from probescope.command import histogram, slow_calls, syscalls
 from probescope.command.definitions import ALL, OUTCOMES, Definition
+from probescope.command.event import Event
 from probescope.command.result import ID, Result, decimals, iso, ratio, rounded
 from probescope.command.result import Row as Kept
 from probescope.command.text import count, duration
@@ -31,12 +32,22 @@ class Report:
     # What a trace listens to beside the process's own probes, and who else pays for it.
     REACH: List[str] = []
 
-    def __init__(self, result: Result, whole: bool = True, failed: bool = False, slower: int = 0) -> None:
-        """whole: whether rows include what only JSON shows. failed, slower: for Syscalls."""
+    def __init__(
+        self,
+        result: Result,
+        whole: bool = True,
+        failed: bool = False,
+        slower: int = 0,
+        event: Optional[Event] = None,
+    ) -> None:
+        """whole: whether rows include what only JSON shows. failed, slower: for Syscalls. event: for
+        On.
+        """
         self.result = result
         self.whole = whole
         self.failed = failed
         self.slower = slower
+        self.event = event
         self.definition = definition_of(result.program)
         self.by_request = result.program.endswith(BY_REQUEST)
 
@@ -595,6 +606,65 @@ class SyscallsFiles(Syscalls):
         return length >= self.CUT - (2 if path.endswith("\ufffd") else 0)
 
 
+class On(Report):
+    """An event of the kernel or of a C function, by the function in which it happened."""
+
+    SHARE = "share"
+
+    def rows(self) -> List[Row]:
+        same: Dict[Any, List[str]] = {}
+        self._names = {self._numbers(key): names for key, names in self.result.map("row").items()}
+        for key in self.result.map("events"):
+            same.setdefault(self._functions(key), []).append(key)
+        found = [self._row(functions, keys) for functions, keys in same.items()]
+        every = total(found, "events")
+        by_value = bool(self.event and self.event.sum)
+        found.sort(
+            key=lambda row: (
+                -(row["sum"] if by_value else row["events"]),
+                -row["events"],
+                [
+                    ":".join(str(one[name] or "") for name in ("file", "line", "function"))
+                    for one in (row, *row.get("callers", []))
+                ],
+            )
+        )
+        return [{**row, "share": ratio(row["events"], every)} for row in found]
+
+    def more(self) -> Row:
+        assert self.event
+        value = {"sum_of": self.event.sum} if self.event.sum else {}
+        return {"event": str(self.event), **value, "reach": [self.event.reach()]}
+
+    def not_covered(self) -> List[str]:
+        found, untold = super().not_covered(), self.result.lost()["untold"]
+        if untold:
+            found.append(f"not covered: {count(untold)} events of threads that made no traced call")
+        return [*found, "not in the share for looking: the kernel's part of each event"]
+
+    def _functions(self, key: str) -> Any:
+        """Returns the innermost function and its callers, each as (function, file, line). Without
+        the names of a function, nothing of it is known.
+        """
+        pid, *sites = self._numbers(key)
+        while len(sites) > 1 and not sites[-1]:
+            sites.pop()
+        names = (self._names.get((pid, site), (None, None, None)) for site in sites)
+        return tuple(tuple(known(one) for one in told) for told in names)
+
+    def _numbers(self, key: str) -> Any:
+        return tuple(map(int, re.findall(r"\d+", key)))
+
+    def _row(self, functions: Any, keys: List[str]) -> Row:
+        inner, *callers = [dict(zip(("function", "file", "line"), told)) for told in functions]
+        events = sum(int(self.result.map("events")[key]) for key in keys)
+        found = {**inner, "events": events, "per_second": self.result.per_second(events)}
+        if self.event and self.event.sum:
+            # The program has no sum where all values were 0.
+            found["sum"] = sum(int(self.result.map("sum").get(key, 0)) for key in keys)
+        return {**found, "callers": callers} if self.result.program == "on_stack" else found
+
+
 def _errors(parts: List[Dict[int, int]]) -> Dict[str, int]:
     """Returns {name: count}, the most frequent error first. parts: [{number: count}, ...]"""
     every: Dict[int, int] = {}
@@ -621,6 +691,8 @@ REPORTS = {
     "gvl": Gvl,
     "hot": Hot,
     "lines": Lines,
+    "on": On,
+    "on_stack": On,
     "requests": Requests,
     "syscalls": Syscalls,
     **{f"{FILES}{machine}": SyscallsFiles for machine in syscalls.NUMBERS},
@@ -634,7 +706,7 @@ def command_of(program: str) -> str:
     name = program[: -len(BY_REQUEST)] if program.endswith(BY_REQUEST) else program
     if name.startswith(FILES):
         return "syscalls"
-    return {"light": "stat"}.get(name, "slow" if name.startswith("slow") else name)
+    return {"light": "stat", "on_stack": "on"}.get(name, "slow" if name.startswith("slow") else name)
 
 
 def report_of(program: str) -> Any:
