@@ -33,13 +33,14 @@ class ProgramGenerator
   VARIANTS = {
     **by_request,
     "slow" => slow.to_h,
+    "on" => {"on" => {frames: 1}, "on_stack" => {frames: 8}},
     "stat" => {"stat" => {light: false}, "light" => {light: true}},
     "waits_kernel" => {"waits_kernel" => {lock: false}, "gvl_kernel" => {lock: true}},
     "syscalls_files" => SyscallsGenerator::MACHINES.to_h { |one| ["syscalls_files_#{one}", {machine: one}] }
   }.freeze
   # BLOCK matches the start of a block, and PROBE the name of its probe, if that is one of
   # probescope's.
-  BLOCK = /^(?=usdt:|tracepoint:|interval:|BEGIN$|END$)/
+  BLOCK = /^(?=usdt:|tracepoint:|software:|interval:|BEGIN$|END$)/
   PROBE = /\Ausdt:\$1:probescope:(\w+)/
   FIELD = /(\bstr\()?\bargs\.(\w+)/
 

@@ -52,6 +52,7 @@ if ENV["PROBESCOPE_ABI"]
       "offcpu" => /^@blocked_ns\[\d+, \d+, \d+\]: \d+/,
       "syscalls" => /^@calls\[\d+, \d+, \d+\]: \d+/,
       "gvl" => /^@wall_ns\[\d+\]: \d+/, "requests" => /^@wall_ns\[\d+\]: \d+/, "all" => /\A/,
+      "on" => /^@wall_ns\[\d+\]: \d+/, "on_stack" => /^@wall_ns\[\d+\]: \d+/,
       "waits" => /^@wall_ns\[\d+\]: \d+/
     }
     later = nil

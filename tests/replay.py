@@ -1,8 +1,9 @@
 """Formats recorded output of bpftrace as `python -m probescope trace PROGRAM -p PID [--json]`
 would. Run by spec/commands/recorded_spec.rb.
 
-Each input line is a JSON object: {"program", "pid", "json", "known", "ended", "output"}. `known` is
-the state of the process, and `ended` is whether the process ended during the trace. `output` is
+Each input line is a JSON object: {"program", "pid", "argv", "json", "known", "ended", "output"}.
+`argv` are the arguments of the gem's command. `known` is the state of the process, and `ended` is
+whether the process ended during the trace. `output` is
 bpftrace's output, with one character for each byte. Each answer is a line of JSON: [stdout, stderr].
 """
 
@@ -14,6 +15,7 @@ from argparse import Namespace
 
 from probescope.command.display import TOP
 from probescope.command.errors import CommandError
+from probescope.command.event import parse
 from probescope.command.programs import probes, program
 from probescope.command.reports import report_of
 from probescope.command.thread_states import Quiet
@@ -24,7 +26,11 @@ def replay(asked, known):
     options = Namespace(
         pid=asked["pid"], json=asked["json"], top=TOP, min=0, sort=None, color="auto", failed=False, slower=0
     )
-    output = Output(options, asked["program"], probes(program(asked["program"])))
+    event = None
+    if asked["program"].startswith("on"):
+        words = dict(zip(asked["argv"][1::2], asked["argv"][2::2]))
+        event = parse(asked["argv"][0], words.get("--sum"))
+    output = Output(options, asked["program"], probes(program(asked["program"])), event)
     output.result.known = known
     output.result.ended = asked["ended"]
     output.result.waited_ns = known.get("waited_ns")

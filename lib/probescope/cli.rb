@@ -31,6 +31,7 @@ module Probescope
       "gvl" => "which threads wait for the VM lock",
       "syscalls" => "which function makes which system calls",
       "offcpu" => "where threads are off the CPU, why, and who wakes them",
+      "on" => "in which function an event of the kernel or of C happens",
       "waits" => "what threads wait for, at which line, and whose line ends it",
       "otel" => "send slow calls and costly exceptions to an OpenTelemetry backend",
       "script" => "print the bpftrace program behind a command",

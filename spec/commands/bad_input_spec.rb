@@ -103,11 +103,12 @@ RSpec.describe "Bad input" do
       commands = {"calls" => "function__stats", "exceptions" => "exception__stats", "hot" => "sample__stats",
                   "lines" => "sample", "alloc" => "object__stats", "gc" => "gc__done", "gvl" => "gvl__wait",
                   "requests" => "request__done", "syscalls" => "function__here", "offcpu" => "function__here",
-                  "waits" => "function__here"}
+                  "on" => "function__here", "waits" => "function__here"}
       commands.each_with_index do |(command, probe), i|
         pids = [refusing.pid, unable.pid].rotate(i)
+        event = ["software:cs"] if command == "on"
         named = i < 4 ? ["-p", pids[0]] : ["-p", pids[0], "-p", pids[1]]
-        expect(refuse(command, *named, "-d", 600))
+        expect(refuse(command, *event, *named, "-d", 600))
           .to include("process #{pids[0]} does not serve #{probe}: as the spec asked")
       end
     end

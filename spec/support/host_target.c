@@ -293,7 +293,7 @@ static struct here {
         uint32_t depth, epoch, capacity;
     } stack;
     uint32_t epoch;
-    struct frame frame;
+    struct frame frames[2];
     struct row rows[MOST_SITES];
     struct site sites[MOST_SITES];
 } * here;
@@ -310,7 +310,10 @@ static void fire_here(uint64_t thread)
     fire_function__here(0, 0, 0, 0, 0, more);
 }
 
-/* In each flush and each row: getppid as often as its weight, an access that fails, 4 bytes. */
+/*
+ * In each flush and each row: getppid as often as its weight, an access that fails, 4 bytes. The
+ * function of row 0 calls the others.
+ */
 static void *call_the_system(void *unused)
 {
     const uint64_t thread = (uint64_t)gettid();
@@ -321,8 +324,9 @@ static void *call_the_system(void *unused)
         if (probescope_stats__done_semaphore && ++traced == 5 && !strcmp(unread, "late"))
             strcpy(absent, "Parser#late");
         for (int row = 0; row < calling_rows; row++) {
-            here->frame.row = &here->rows[row];
-            here->stack.depth = 1;
+            here->frames[0].row = &here->rows[0];
+            here->frames[row ? 1 : 0].row = &here->rows[row];
+            here->stack.depth = row ? 2 : 1;
             for (int i = 0; i <= row; i++) syscall(SYS_getppid);
             syscall(SYS_access, "/nowhere/at/all", F_OK);
             if (syscall(SYS_write, null_device, "four", 4) != 4) abort();
@@ -345,7 +349,7 @@ static void start_calling(int rows, int hostile)
     absent = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (here == MAP_FAILED || absent == MAP_FAILED) abort();
     here->epoch = here->stack.epoch = 5;
-    here->stack.frames = &here->frame;
+    here->stack.frames = here->frames;
     here->record.stack = &here->stack;
     here->record.epoch = &here->epoch;
     here->record.layout = IN_STACK(frames) | IN_STACK(depth) << 8 | IN_STACK(epoch) << 16 |

@@ -50,13 +50,14 @@ module Support
       pid = head[:pids].first
       lines = answers.filter_map { |answer| answer[:line] if answer[:is] == "output" }
       output = lines.join("\n").force_encoding(Encoding::ISO_8859_1).encode(Encoding::UTF_8)
-      python.puts(JSON.generate({program: program, pid: pid, json: argv.include?("--json"),
+      python.puts(JSON.generate({program: program, pid: pid, argv: head[:argv], json: argv.include?("--json"),
                                  known: known(answers), ended: target(answers)[:ended], output: output}))
       out, err = JSON.parse(python.gets || raise("the wheel's command ended on #{program}"))
       objects = argv.include?("--json") ? out.lines.map { |line| JSON.parse(line) } : []
       out = "#{JSON.pretty_generate(objects.first)}\n" if objects.one?
-      Told.new(section(["python -m probescope trace #{program} -p #{pid}", *argv].join(" "), out, err),
-               objects)
+      command = ["python -m probescope trace #{program} -p #{pid}",
+                 *(head[:argv] if head[:command] == "on"), *argv]
+      Told.new(section(command.join(" "), out, err), objects)
     end
 
     # The process's own state at the end, as the wheel's command reads it from the process.

@@ -28,7 +28,28 @@ RSpec.describe "The helper" do
 
   trace = {do: "trace", pids: [1], programs: ["hot"], seconds: 1, keys: 100, pages: 1}
 
+  tracepoint = {kind: "tracepoint", category: "sched", name: "sched_switch"}
+  uprobe = {kind: "uprobe", file: "libc.so.6", symbol: "malloc"}
+  on = trace.merge(programs: ["on"], event: uprobe)
+
   refused = {
+    "an event of another program" => trace.merge(event: uprobe),
+    "an event of two programs" => on.merge(programs: %w[hot on]),
+    "no event" => trace.merge(programs: ["on"]),
+    "an event as a text" => on.merge(event: "software:cs"),
+    "an event of an unknown kind" => on.merge(event: {kind: "kprobe", name: "do_exit"}),
+    "an event with a program in it" => on.merge(event: tracepoint.merge(name: "a { system(\"id\"); } BEGIN")),
+    "an event with a wildcard" => on.merge(event: tracepoint.merge(name: "sched_*")),
+    "two events" => on.merge(event: tracepoint.merge(name: "sched_switch,kprobe:do_exit")),
+    "an event with a path" => on.merge(event: tracepoint.merge(category: "../../etc")),
+    "a clock as an event" => on.merge(event: {kind: "software", name: "cpu-clock"}),
+    "a function with a wildcard" => on.merge(event: uprobe.merge(symbol: "*")),
+    "a function with an offset" => on.merge(event: uprobe.merge(symbol: "malloc+8")),
+    "a function with an end of line" => on.merge(event: uprobe.merge(symbol: "malloc\n")),
+    "a relative path" => on.merge(event: uprobe.merge(file: "../libc.so.6")),
+    "a value that is an expression" => on.merge(event: uprobe.merge(sum: "arg0+1")),
+    "a value of the stack" => on.merge(event: uprobe.merge(sum: "sarg0")),
+    "an event with one more field" => on.merge(event: uprobe.merge(offset: "8")),
     "a path to run" => trace.merge(bpftrace: "/home/x/bpf"),
     "another path to run" => trace.merge(setpriv: "/home/x/setpriv"),
     "a version to believe" => trace.merge(version: [9, 9]),
@@ -88,6 +109,7 @@ RSpec.describe "The helper" do
     expect(traced.size).to be > 10
     traced.each do |one|
       command = one.new.tap { |made| made.send(:parse, %w[-p 1 --max-overhead 5%]) }
+      command.send(:parse, %w[software:cs]) if one == Probescope::Commands::On
       line = JSON.generate(command.send(:order).fields.merge(do: "trace"))
       expect(Probescope::Tracing::Request.read(line).first).to eq("trace"), line
     end
@@ -110,6 +132,23 @@ RSpec.describe "The helper" do
       end
       environment = File.read("/proc/#{all.last}/environ").split("\0").map { |pair| pair[/\A\w+/] }
       expect(environment - %w[PATH LANG]).to all(start_with("BPFTRACE_"))
+    end
+
+    it "starts no bpftrace for an event that does not exist, and keeps running" do
+      process = host_target
+      helper = start
+      wrong = {tracepoint.merge(name: "sched_none") => "this kernel has no tracepoint sched:sched_none",
+               tracepoint.merge(sum: "prev_comm") => "has no integer field prev_comm",
+               uprobe.merge(file: "/etc/shadow") => "maps no code of a file /etc/shadow",
+               uprobe.merge(file: "/nowhere/at/all") => "maps no code of a file /nowhere/at/all",
+               uprobe.merge(file: "$(id)\"\n'") => "maps no code of a file $(id)\"\n'",
+               uprobe.merge(symbol: "no_function") => "has no function no_function"}
+      wrong.each do |event, why|
+        expect(answer(helper, on.merge(pids: [process.pid], event: event)))
+          .to include("is" => "error", "message" => a_string_including(why))
+      end
+      expect(tracers_of(process.pid)).to eq([])
+      expect(answer(helper, do: "try")).to eq("is" => "tried", "complaint" => nil)
     end
 
     it "runs one trace at a time" do

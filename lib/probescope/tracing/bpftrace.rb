@@ -11,6 +11,8 @@ module Probescope
       INSTALL = "install it: apt install bpftrace, or dnf install bpftrace"
       # From this version on, bpftrace checks for capabilities and not for root.
       CAPABILITIES_SINCE = [0, 25].freeze
+      # From this version on, `-p` binds software events to the first thread of the process.
+      ONE_THREAD_SINCE = [0, 24].freeze
       # The initial PID namespace. In any other namespace, bpftrace up to 0.22 reports the numbers
       # of the initial one. bpftrace 0.23.0 to 0.24.1 swaps `pid` and `tid` (bpftrace#4813), so that
       # each thread's events carry the thread's number instead of the process's.

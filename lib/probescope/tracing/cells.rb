@@ -11,7 +11,7 @@ module Probescope
     # a row and the column's key. An unknown value is shown as "-".
     module Cells
       # Kinds of figures, which are aligned to the right.
-      RIGHT = %i[share time time_above_zero count decimal bytes number].freeze
+      RIGHT = %i[share time time_above_zero count signed decimal bytes number].freeze
       # Kinds by whose figure rows are sorted.
       FIGURES = [*RIGHT, :errors].freeze
       NO_FUNCTION = "(no traced function)"
@@ -39,6 +39,7 @@ module Probescope
       def time_at_end(row, key) = row[key] ? Figure.time(row[key]) : ""
       def time_above_zero(row, key) = Figure.time(row[key]&.positive? ? row[key] : nil)
       def count(row, key) = Figure.count(row[key])
+      def signed(row, key) = row[key]&.negative? ? "-#{Figure.count(-row[key])}" : Figure.count(row[key])
       def decimal(row, key) = Figure.decimal(row[key])
       def bytes(row, key) = Figure.bytes(row[key])
       def number(row, key) = text(row, key)
@@ -92,6 +93,9 @@ module Probescope
 
       # outside: whether no traced function was open. Otherwise an unknown name is unknown.
       def traced_function(row, key) = row[:outside] ? NO_FUNCTION : text(row, key)
+
+      # "Shop#pay, Shop#serve": the nearest first.
+      def callers(row, key) = joined(row[key].to_a.map { |one| text(one, :function) }, ", ")
 
       def raised_exception(row, key) = joined(row.values_at(key, :raised_at), " at ")
 

@@ -217,6 +217,23 @@ module Probescope
           map_keys_by_request: 16_384,
           samples: false
         ),
+        "on" => Definition.new(
+          fields: %i[pid file line function events per_second sum callers share],
+          columns: [
+            ["SHARE", :share, :share, false],
+            ["EVENTS", :count, :events, false],
+            ["PER S", :decimal, :per_second, false],
+            ["SUM", :signed, :sum, true],
+            ["FUNCTION", :text, :function, false],
+            ["DEFINED AT", :place, nil, false],
+            ["CALLED BY", :callers, :callers, true]
+          ].map { |column| Column.new(*column).freeze },
+          nothing: "the event happened in no thread of a traced function",
+          not_covered: nil,
+          map_keys: 32_768,
+          map_keys_by_request: 32_768,
+          samples: false
+        ),
         "gvl" => Definition.new(
           fields: %i[pid thread_id name waits total_ns mean_ns max_ns wall_share],
           columns: [

@@ -11,6 +11,7 @@ module Probescope
       Section = Struct.new(:type, :offset, :bytes, :link)
       # semaphore: its virtual address, 0 without one.
       Probe = Struct.new(:provider, :name, :arguments, :semaphore)
+      SYMTAB = 2
       DYNSYM = 11
       NOTE = 7
       NOTE_HEAD_BYTES = 12
@@ -46,6 +47,20 @@ module Probescope
         wanted && address_of(read(table.offset, table.bytes), wanted + 1)
       end
 
+      # A function of the symbol tables. type: FUNCTION, or INDIRECT for one whose code the loader
+      # chooses; its address is that of the code that chooses.
+      Function = Struct.new(:address, :type)
+      FUNCTION = 2
+      INDIRECT = 10
+
+      # The Functions of that name, each address once.
+      def functions(name)
+        return [] unless @valid
+
+        tables = sections.select { |section| [DYNSYM, SYMTAB].include?(section.type) }
+        tables.flat_map { |table| functions_in(table, name) }.uniq
+      end
+
       # The difference between real and virtual addresses once the file's first byte is mapped at
       # `start`.
       def bias(start)
@@ -65,6 +80,42 @@ module Probescope
       end
 
       private
+
+      def functions_in(table, name)
+        strings = sections[table.link] or return []
+        wanted = places(parts(strings).reduce("".b, :<<), "#{name}\0".b)
+        return [] if wanted.empty?
+
+        found = []
+        parts(table).each do |symbols|
+          (0...(symbols.bytesize / SYMBOL_BYTES)).each do |i|
+            string, info, section, value = symbols.unpack("L<C x S<Q<", offset: i * SYMBOL_BYTES)
+            found << Function.new(value, info & 15) if wanted.key?(string) && section != 0
+          end
+        end
+        found.select { |one| [FUNCTION, INDIRECT].include?(one.type) }
+      end
+
+      # Yields a section's bytes in parts, each of whole symbols.
+      def parts(section)
+        raise EOFError, "too many symbols" if section.bytes > Bounds::ELF_TABLE_BYTES
+        return enum_for(:parts, section) unless block_given?
+
+        step = Bounds::ELF_BYTES / SYMBOL_BYTES * SYMBOL_BYTES
+        (0...section.bytes).step(step) do |at|
+          yield read(section.offset + at, [step, section.bytes - at].min)
+        end
+      end
+
+      # {offset => true} wherever a name ends with this text. A name may be the tail of a longer one.
+      def places(strings, text)
+        found = {}
+        at = -1
+        found[at] = true while (at = strings.index(text, at + 1)) && found.size < Bounds::ELF_SAME_NAMES
+        raise EOFError, "too many equal names" if at
+
+        found
+      end
 
       def add_probes(found, notes)
         at = 0

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "digest"
+require_relative "c_function"
 require_relative "elf"
 require_relative "identity"
 require_relative "info"
@@ -119,6 +120,16 @@ module Probescope
 
       # See Library.
       def library(place, ...) = Library.open(place.file, ...)
+
+      # See CFunction.
+      def function(place, name, symbol, users)
+        raise Errno::ESRCH unless Identity.born(place.pid) == place.born
+
+        CFunction.find(place.pid, name, symbol, users)
+      end
+
+      # Whether the process maps code of the file with this MappedFile#id.
+      def maps?(pid, id) = Mappings.code?(pid, id)
 
       # See Otel::Resources. known: a snapshot.
       def resource(place, known)

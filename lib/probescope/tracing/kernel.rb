@@ -11,6 +11,8 @@ module Probescope
       # Where the kernel lists its tracepoints. Only root may enter the folders.
       EVENTS = %w[/sys/kernel/tracing/events /sys/kernel/debug/tracing/events].freeze
 
+      MOUNT = "mount -t tracefs tracefs /sys/kernel/tracing, or run one with CONFIG_FTRACE=y"
+
       # events: the folders that may list the tracepoints.
       def initialize(events = EVENTS)
         @events = events
@@ -53,7 +55,7 @@ module Probescope
 
         if folder.nil?
           raise Error.new("this kernel lists no tracepoints (#{@events.first} is missing)",
-                          "mount -t tracefs tracefs /sys/kernel/tracing, or run one with CONFIG_FTRACE=y")
+                          MOUNT)
         end
 
         missing = names.find { |name| !File.directory?(File.join(folder, *name.split(":"))) }
@@ -61,6 +63,16 @@ module Probescope
 
         raise Error.new("this kernel has no tracepoint #{missing}, without which these events are not known",
                         "run a kernel with CONFIG_FTRACE=y and CONFIG_FTRACE_SYSCALLS=y")
+      end
+
+      # The integer fields of a tracepoint, by the kernel's list. Raises Error where the kernel does
+      # not have the tracepoint, or this user may not see it.
+      def fields_of(category, name)
+        folders = @events.map { |folder| File.join(folder, category, name) }
+        path = folders.find { |folder| File.file?("#{folder}/id") }
+        path ? integers(File.read("#{path}/format")) : raise(no_tracepoint("#{category}:#{name}"))
+      rescue Errno::EACCES, Errno::EPERM
+        raise Error.new("the kernel does not show this user its tracepoints", "run the command as root")
       end
 
       def btf
@@ -74,7 +86,30 @@ module Probescope
         tracefs
       end
 
+      # A field of /sys/kernel/tracing/events/CATEGORY/NAME/format. Arrays, pointers and structs do
+      # not match.
+      INTEGER = /(?:unsigned |signed |const |volatile )*\w+(?: \w+)*/
+      FIELD = /^\s+field:(#{INTEGER}) (\w+);\s*offset:\d+;\s*size:[1248];/
+      NO_INTEGER = /\A(?:const |volatile )*(?:struct|union|enum|__data_loc|__rel_loc|float|double)\b/
+
       private
+
+      def integers(format)
+        found = format.scan(FIELD).reject do |type, name|
+          type.match?(NO_INTEGER) || name.start_with?("common_")
+        end
+        found.map(&:last)
+      end
+
+      def no_tracepoint(name)
+        return Error.new("this kernel lists no tracepoints (#{@events.first} is missing)", MOUNT) if
+          @events.none? { |path| File.directory?(path) || hidden?(path) }
+        return Error.new("the kernel does not show this user its tracepoints", "run the command as root") if
+          @events.any? { |path| hidden?(path) }
+
+        Error.new("this kernel has no tracepoint #{name}",
+                  "ls /sys/kernel/tracing/events/#{name.partition(":").first}")
+      end
 
       def hidden?(path) = File.dirname(path).then { |one| File.directory?(one) && !File.executable?(one) }
 

@@ -41,6 +41,13 @@ module Probescope
         @files << file
       end
 
+      # Makes a link to the file of a uprobe, which `pattern` does not match. file: as in #add. Returns
+      # the link's path.
+      def add_apart(file)
+        @apart = file
+        File.join(@path, "uprobe").tap { |path| File.symlink("/proc/#{Process.pid}/fd/#{file.fileno}", path) }
+      end
+
       # Writes a file beside the links. Returns its path.
       def file(name, text) = File.join(@path, name).tap { |path| File.write(path, text, perm: 0o600) }
 
@@ -52,7 +59,7 @@ module Probescope
 
       def remove
         FileUtils.rm_rf(@path)
-        [@lock, *@files].each(&:close)
+        [@lock, *@files, @apart].compact.each(&:close)
       end
 
       # Removes folders of killed runs, whose locks nobody holds any more.

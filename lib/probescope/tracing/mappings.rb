@@ -62,6 +62,16 @@ module Probescope
         files.partition { |file| file.path.rpartition("/").last.include?("probescope") }.flatten(1)
       end
 
+      # Whether the process maps code of the file with this id.
+      def code?(pid, id)
+        File.open("/proc/#{pid}/maps", "rb") do |io|
+          each_line(io) do |_, _, rights, _, device, inode, _|
+            return true if rights.include?("x") && id == [device, inode]
+          end
+        end
+        false
+      end
+
       # Yields the fields of each line that names a file.
       def each_line(io, &block)
         rest = "".b

@@ -3,6 +3,7 @@
 require_relative "bpftrace"
 require_relative "clock"
 require_relative "error"
+require_relative "event"
 require_relative "kernel"
 require_relative "member"
 require_relative "order"
@@ -52,12 +53,14 @@ module Probescope
         @order = order
         @tell = tell
         @seconds = order.seconds
+        @event = Event.of(order.event) if order.event
         choose(order.programs)
         @strangers = [] # children that map a library file without a link
         @restarts = 0
         @state = :attaching
         @since = @began = now
         check_numbers
+        @programs[0] = @session.program_of_event(@programs.first) if @event
         @session.start(@programs)
       end
 
@@ -105,8 +108,10 @@ module Probescope
         @probes = @programs.flat_map { |program| Program.probes(program) }.uniq
         @tracepoints = @programs.flat_map { |program| Program.tracepoints(program) }.uniq
         Kernel.new.tracepoints(@tracepoints)
+        @event&.exist!(Kernel.new)
         check_namespace
-        @session = Session.new(@order, @probes, threads: @tracepoints.any?, waits: all_threads?)
+        @session = Session.new(@order, @probes, threads: @tracepoints.any?, waits: all_threads?,
+                                                event: @event)
         @session.choose
       rescue Member::Unserved => e
         others = Program.by_kernel(names, e.runtime) or raise
@@ -227,9 +232,10 @@ module Probescope
       def wait_for_flushes
         members.each { |one| one.begin(now) }
         @others = @session.others(BESIDES)
+        @mapping = @session.mapping(BESIDES)
         go(:waiting)
         @tell.call(:attached, seconds: now - @began, pids: members.map(&:pid), by_pid: alone?,
-                              programs: @chosen)
+                              programs: @chosen, mapping: @mapping)
         members.each { |one| tell_states(one) }
       end
 
@@ -371,7 +377,8 @@ module Probescope
         @tell.call(:ended, reason: @reason || :tracer_ended, error: @error, unended: @unended.to_a,
                            closing: Program.closing(@seconds).to_i, by_pid: alone?,
                            stderr: @session.errors, targets: members.map(&:to_h),
-                           others: @others || 0, strangers: @strangers, notes: @session.notes,
+                           others: @others || 0, mapping: @mapping, strangers: @strangers,
+                           notes: @session.notes,
                            clock: Clock.new.offset, monotonic: Clock.monotonic_offset)
         true
       end

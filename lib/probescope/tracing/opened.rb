@@ -16,6 +16,7 @@ module Probescope
       RESOLVE_NO_SYMLINKS = 0x04
       RESOLVE_IN_ROOT = 0x10
       HOW = [LOOK, 0, RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS | RESOLVE_IN_ROOT].pack("Q3").freeze
+      HOW_THROUGH_LINKS = [LOOK, 0, RESOLVE_NO_MAGICLINKS | RESOLVE_IN_ROOT].pack("Q3").freeze
 
       module_function
 
@@ -32,6 +33,19 @@ module Probescope
           number = syscall(OPENAT2, root.fileno, path.dup, [HOW].pack("p").unpack1("J"), HOW.bytesize)
           reopened(IO.for_fd(number, "rb"))
         end
+      end
+
+      # [Device, inode] of the regular file at that path below the root of a process, also through
+      # links. nil where there is none. The file itself is not opened.
+      def identity(pid, path)
+        File.open("/proc/#{pid}/root", LOOK) do |root|
+          number = syscall(OPENAT2, root.fileno, path.dup, [HOW_THROUGH_LINKS].pack("p").unpack1("J"),
+                           HOW_THROUGH_LINKS.bytesize)
+          stat = IO.for_fd(number, "rb").then { |io| io.stat.tap { io.close } }
+          [stat.dev, stat.ino] if stat.file?
+        end
+      rescue SystemCallError
+        nil
       end
 
       def reopened(looked)

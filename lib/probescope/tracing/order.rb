@@ -17,6 +17,7 @@ module Probescope
       :keys, # rows of each of bpftrace's maps
       :pages, # pages of bpftrace's buffer on each CPU
       :strings, # longest string in bytes; nil for bpftrace's default
+      :event, # fields of the Event that the program on.bt or on_stack.bt counts; nil for others
       keyword_init: true
     ) do
       # Frozen: a different Order is a new one.

@@ -69,6 +69,9 @@ module Probescope
         [identity, file]
       end
 
+      # CFunction.find
+      def function(name, symbol, users) = ask(:function, name.b, symbol, users)
+
       # See Names. Empty when the process has ended, or when its title cannot be read.
       def name
         Reader.ask(:name, pid)

@@ -72,10 +72,10 @@ module Probescope
 
       # Asks the same question about several subjects. Returns a value or a Refused for each, in
       # their order. limit: the time after which the remaining subjects get no answer.
-      def ask_each(question, subjects, limit: nil)
+      def ask_each(question, subjects, *arguments, limit: nil)
         answers = []
         while answers.size < subjects.size && (limit.nil? || now < limit)
-          answers.concat(some(question, subjects.drop(answers.size)))
+          answers.concat(some(question, subjects.drop(answers.size), arguments))
         end
         answers
       end
@@ -83,11 +83,11 @@ module Probescope
       private
 
       # Asks about the first subjects, at least one, until the child stops answering.
-      def some(question, subjects)
+      def some(question, subjects, arguments)
         held(subjects.first)&.then { |refused| return [refused] }
         subjects = subjects.take_while { |subject| held(subject).nil? }
         answers = []
-        put([question, subjects])
+        put([question, subjects, *arguments])
         while answers.size < subjects.size && (answer = take) != REST
           kind, value = answer
           answers << (kind == :value ? value : Refused.new(*value))

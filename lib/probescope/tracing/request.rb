@@ -2,6 +2,7 @@
 
 require "json"
 require_relative "error"
+require_relative "event"
 require_relative "order"
 require_relative "program"
 
@@ -9,7 +10,8 @@ module Probescope
   module Tracing
     # Checks the requests to the helper. The helper runs with privilege, and the process that writes
     # to it need not have any. So a request names pids and our own programs, never a path or a
-    # command. Unknown fields are refused.
+    # command. The file of an event is only compared with the files that a process maps. Unknown
+    # fields are refused.
     module Request
       # The most bytes of a line.
       MOST_BYTES = 1 << 16
@@ -63,6 +65,10 @@ module Probescope
       # stack.
       STRINGS = Kind.new("64 to 200", ->(value) { value.is_a?(Integer) && value.between?(64, 200) })
 
+      EVENT = Kind.new("an event: #{Event::FORMS}", ->(value) { Event.valid?(value) })
+      # The programs that take an event, and no other does.
+      ON = %w[on on_stack].freeze
+
       # {kind of request => its fields}. A field that may be null may be left out.
       FIELDS = {
         "list" => {},
@@ -82,7 +88,8 @@ module Probescope
           "some" => BOOLEAN.optional,
           "keys" => KEYS,
           "pages" => PAGES,
-          "strings" => STRINGS.optional
+          "strings" => STRINGS.optional,
+          "event" => EVENT.optional
         }
       }.freeze
 
@@ -97,6 +104,7 @@ module Probescope
         what = order.delete("do")
         fields = FIELDS[what] or raise Refused, "the helper knows no order #{shown(what)}"
         check(what, order, fields)
+        check_event(order) if what == "trace"
         [what, what == "trace" ? Order.of(**order.transform_keys(&:to_sym)) : order]
       rescue JSON::ParserError
         raise Refused, "the helper takes a JSON object a line"
@@ -112,6 +120,14 @@ module Probescope
           raise Refused, "the helper refuses #{name} of #{what}, which has to be #{kind.meaning}: " \
                          "#{shown(order[name])}"
         end
+      end
+
+      # By itself, a program for an event counts page faults.
+      def check_event(order)
+        first, *others = order["programs"].map { |name| ON.include?(name) }
+        return if first == !order["event"].nil? && others.none?
+
+        raise Refused, "the helper takes an event with the programs #{ON.join(" and ")}, and only with them"
       end
 
       # A value, cut to fit into a message.

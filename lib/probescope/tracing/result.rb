@@ -263,6 +263,9 @@ module Probescope
         asked.all? { |member| member.fetch(:serves).include?(probe) }
       end
 
+      # For a uprobe: [number of processes with its breakpoint, whether all processes could be read].
+      def mapping = @ended[:mapping]
+
       # Later children with another library file, which were not traced.
       def strangers = @ended.fetch(:strangers)
       # The working directories of the processes. An older helper does not report them.

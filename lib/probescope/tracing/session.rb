@@ -8,8 +8,10 @@ require_relative "library"
 require_relative "links"
 require_relative "member"
 require_relative "probed_process"
+require_relative "reader"
 require_relative "refused"
 require_relative "selection"
+require_relative "survey"
 
 module Probescope
   module Tracing
@@ -39,14 +41,15 @@ module Probescope
       # order: Order. probes: names of the traced probes. numbered: whether the program prints
       # bpftrace's numbers of processes also where it traces only one. threads: whether the program
       # tells threads apart by bpftrace's numbers. waits: whether the trace tells of threads that
-      # sleep. The block takes each Error because of which a
-      # process is not traced, and the member if it was one.
-      def initialize(order, probes, numbered: false, threads: false, waits: false, &refused)
+      # sleep. event: the Event that the program counts, or nil. The block takes each Error because of
+      # which a process is not traced, and the member if it was one.
+      def initialize(order, probes, numbered: false, threads: false, waits: false, event: nil, &refused)
         @order = order
         @probes = probes
         @numbered = numbered
         @threads = threads
         @waits = waits
+        @event = event
         @selection = Selection.new(order, &refused)
         @refused = refused || ->(error, _) { notes << error.in_one_line }
         @users = Library::TRUSTED_USERS unless @selection.single? || order.trust
@@ -219,6 +222,24 @@ module Probescope
       # Writes a file beside the links. Returns its path.
       def file(name, text) = links.file(name, text)
 
+      # Writes the program for the event. path: of providers/on.bt or on_stack.bt.
+      def program_of_event(path)
+        link = links.add_apart(@function.file) if @function
+        file(File.basename(path), @event.program(File.read(path), link))
+      end
+
+      # How many processes run code of the file of a uprobe: [number, whether all processes could be
+      # read]. nil for other events. bpftrace 0.17 sets the breakpoint in all of them, also with -p.
+      # seconds: for the search.
+      def mapping(seconds)
+        return unless @function
+
+        pids = Survey.pids
+        answers = Reader.ask_each(:maps?, pids, @function.id, limit: now + seconds)
+        unknown = answers.count { |one| one.is_a?(Refused) && one.kind != :gone }
+        [answers.count(true), unknown.zero? && answers.size == pids.size]
+      end
+
       # Raises Error where bpftrace has other numbers for processes than this process, and the
       # numbers matter. next_step: for the user.
       def check_numbers(next_step)
@@ -238,7 +259,7 @@ module Probescope
       def links = @links ||= Links.new
 
       def alone_with?(process)
-        @selection.single? && process&.on_disk?
+        @selection.single? && process&.on_disk? && (@event.nil? || @event.alone?(process.pid))
       rescue Refused
         false
       end
@@ -250,7 +271,25 @@ module Probescope
         alone = alone_with?(process)
         check_namespace(one.pid) unless alone && !@numbered && !@threads
         process.library(@wanted, @users).last.close unless alone
+        find_function(process) if @event&.uprobe?
         one
+      end
+
+      # The file of a uprobe. identity: its device and inode. id: see MappedFile.
+      Function = Struct.new(:identity, :id, :path, :file)
+
+      # All processes must run the function from the same file: the program has a probe in one.
+      def find_function(process)
+        found = Function.new(*process.function(@event.file, @event.symbol, @users))
+        return @function = found if @function.nil?
+
+        found.file.close
+        return if found.identity == @function.identity
+
+        raise Refused.new(:other,
+                          "process #{process.pid} maps another file #{found.path} than process " \
+                          "#{members.first&.pid || "before"}",
+                          "trace it by itself: -p #{process.pid}")
       end
 
       def check_namespace(pid)

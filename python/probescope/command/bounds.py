@@ -23,6 +23,11 @@ ELF_ROW_BYTES = 256
 ELF_BYTES = 256 << 10
 # Most bytes of a file's dynamic symbols, and of their names; the library has 6 KiB and 4 KiB.
 ELF_SYMBOL_BYTES = 64 << 10
+# Most bytes of one symbol table, and of its names, in which a function is searched; that of an
+# unstripped libpython has 1 MiB.
+ELF_TABLE_BYTES = 16 << 20
+# Most places of a function's name among those names.
+ELF_SAME_NAMES = 4096
 # Most bytes of all notes of a file; probescope's library has 3 KiB.
 ELF_NOTE_BYTES = 256 << 10
 # Most probes in the notes of a file.

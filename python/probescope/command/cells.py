@@ -16,7 +16,7 @@ from probescope.command.result import ratio
 
 Row = Dict[str, Any]
 # Kinds of figures. Their columns are aligned to the right.
-RIGHT = frozenset({"share", "time", "time_above_zero", "count", "decimal", "bytes", "number"})
+RIGHT = frozenset({"share", "time", "time_above_zero", "count", "signed", "decimal", "bytes", "number"})
 # Kinds by whose figure rows are sorted.
 FIGURES = RIGHT | {"errors"}
 NO_FUNCTION = "(no traced function)"
@@ -117,6 +117,11 @@ def traced_function(row: Row, key: str) -> str:
     return NO_FUNCTION if row["outside"] else text(row, key)
 
 
+def callers(row: Row, key: str) -> str:
+    """ "Shop.pay, Shop.serve": the nearest first."""
+    return _joined(", ", *(text(one, "function") for one in row.get(key) or ()))
+
+
 def raised_exception(row: Row, key: str) -> str:
     return _joined(" at ", row[key], row["raised_at"])
 
@@ -172,6 +177,7 @@ KINDS: Dict[str, Callable[[Row, str], str]] = {
     "time_at_end": lambda row, key: figure.duration(row[key]) if key in row else "",
     "time_above_zero": _figure(lambda ns: figure.duration(ns or None)),
     "count": _figure(figure.count),
+    "signed": lambda row, key: figure.count(row.get(key)),
     "decimal": _figure(figure.decimal),
     "bytes": _figure(figure.size),
     "number": text,
@@ -186,6 +192,7 @@ KINDS: Dict[str, Callable[[Row, str], str]] = {
     "largest_reason": largest_reason,
     "largest_waker": largest_waker,
     "traced_function": traced_function,
+    "callers": callers,
     "raised_exception": raised_exception,
     "counted_function": counted_function,
     "status": status,

@@ -383,6 +383,33 @@ ALL: Dict[str, Definition] = {
         map_keys_by_request=16_384,
         samples=False,
     ),
+    "on": Definition(
+        fields=(
+            "pid",
+            "file",
+            "line",
+            "function",
+            "events",
+            "per_second",
+            "sum",
+            "callers",
+            "share",
+        ),
+        columns=(
+            Column("SHARE", "share", "share", False),
+            Column("EVENTS", "count", "events", False),
+            Column("PER S", "decimal", "per_second", False),
+            Column("SUM", "signed", "sum", True),
+            Column("FUNCTION", "text", "function", False),
+            Column("DEFINED AT", "place", None, False),
+            Column("CALLED BY", "callers", "callers", True),
+        ),
+        nothing="the event happened in no thread of a traced function",
+        not_covered=None,
+        map_keys=32_768,
+        map_keys_by_request=32_768,
+        samples=False,
+    ),
     "gvl": Definition(
         fields=(
             "pid",

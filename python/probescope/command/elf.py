@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import os
 import struct
-from typing import Iterator, List, NamedTuple, Optional, Tuple
+from typing import Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from probescope.command import bounds
 
-PROGRAM_LOAD, SECTION_NOTE, SECTION_DYNSYM = 1, 7, 11
+PROGRAM_LOAD, SECTION_SYMTAB, SECTION_NOTE, SECTION_DYNSYM = 1, 2, 7, 11
+# Types of symbols: a function, and one whose code the loader chooses; its address is that of the code
+# that chooses.
+FUNCTION, INDIRECT = 2, 10
 SYMBOL = struct.Struct("<IBBHQQ")
 NOTE_HEAD, NOTE_OF_PROBE = struct.Struct("<III"), 3
 
@@ -74,6 +77,33 @@ class Elf:
                 return value
         return None
 
+    def functions(self, name: str) -> List[Tuple[int, int]]:
+        """Returns (address, type) of each function of that name in the symbol tables."""
+        if not self.valid:
+            return []
+        sections = self._all_sections()
+        found: Set[Tuple[int, int]] = set()
+        for table in sections:
+            if table.type in (SECTION_DYNSYM, SECTION_SYMTAB) and table.link < len(sections):
+                found.update(self._functions_in(table, sections[table.link], name.encode() + b"\0"))
+        return sorted(found)
+
+    def _functions_in(self, table: Section, strings: Section, name: bytes) -> Iterator[Tuple[int, int]]:
+        wanted = _places(b"".join(self._parts(strings)), name)
+        for symbols in self._parts(table) if wanted else ():
+            whole = symbols[: len(symbols) // SYMBOL.size * SYMBOL.size]
+            for string, info, _, section, value, _ in SYMBOL.iter_unpack(whole):
+                if string in wanted and section and info & 15 in (FUNCTION, INDIRECT):
+                    yield value, info & 15
+
+    def _parts(self, section: Section) -> Iterator[bytes]:
+        """Yields a section's bytes in parts, each of whole symbols."""
+        if section.bytes > bounds.ELF_TABLE_BYTES:
+            raise Malformed("too many symbols")
+        step = bounds.ELF_BYTES // SYMBOL.size * SYMBOL.size
+        for at in range(0, section.bytes, step):
+            yield self._read(section.offset + at, min(step, section.bytes - at))
+
     def bias(self, start: int) -> int:
         """Returns the difference between addresses in the process and virtual addresses, when the
         file's first byte is mapped at `start`.
@@ -125,6 +155,18 @@ class Elf:
         if len(data) != size:
             raise Malformed("the file is shorter")
         return data
+
+
+def _places(strings: bytes, text: bytes) -> Set[int]:
+    """Returns the offsets at which a name ends with this text. A name may be the tail of another."""
+    found: Set[int] = set()
+    at = strings.find(text)
+    while at >= 0:
+        found.add(at)
+        if len(found) > bounds.ELF_SAME_NAMES:
+            raise Malformed("too many equal names")
+        at = strings.find(text, at + 1)
+    return found
 
 
 def _probes_in(notes: bytes) -> Iterator[Probe]:

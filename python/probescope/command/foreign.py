@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 import re
 from contextlib import contextmanager
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
+from probescope.command import c_function
 from probescope.command.elf import Elf, Malformed
 from probescope.command.errors import NotLoaded, Refused
 from probescope.command.info import Info
-from probescope.command.mappings import DELETED, Mapped, files
+from probescope.command.mappings import DELETED, Mapped, files, is_mapped
 from probescope.command.own import own_probes
 
 SYMBOL = "probescope_info"
@@ -33,6 +34,13 @@ class Place(NamedTuple):
     born: bytes
     file: Mapped
     address: int
+
+
+class Handed(NamedTuple):
+    """An answer with an open file: the reader receives a descriptor of its own."""
+
+    descriptor: int
+    answer: Any
 
 
 def find(pid: int) -> Place:
@@ -73,6 +81,18 @@ def listened(place: Place, semaphores: List[int]) -> List[bool]:
     with _memory(place) as memory:
         info = Info(memory, place.address)
         return [info.listened(semaphore) for semaphore in semaphores]
+
+
+def function(place: Place, name: bytes, symbol: str) -> Handed:
+    """See c_function.find."""
+    if _born(place.pid) != place.born:
+        raise ProcessLookupError
+    return Handed(*c_function.find(place.pid, name, symbol))
+
+
+def maps(pid: int, file: Tuple[bytes, bytes]) -> bool:
+    """Whether the process maps code of the file with this device and inode."""
+    return is_mapped(pid, file)
 
 
 def _listened(info: Info, semaphore: int) -> Optional[bool]:

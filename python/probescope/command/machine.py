@@ -18,6 +18,8 @@ from probescope.command.tool import ENVIRONMENT, FOLDERS, initial_namespace, too
 
 OLDEST_KERNEL = (4, 20)
 OLDEST_BPFTRACE = (0, 17)
+# From this version on, `-p` binds software events to the first thread of the process.
+ONE_THREAD_SINCE = (0, 24)
 # The inode of the initial PID namespace: the kernel's PROC_PID_INIT_INO.
 INITIAL_PIDS = "pid:[4026531836]"
 THREADS_FOR_PROCESSES = ((0, 23), (0, 24, 2))
@@ -82,7 +84,7 @@ def check_tracepoints(names: List[str], events: Sequence[str] = EVENTS) -> None:
     not enter the folders, bpftrace itself reports what is missing. names: "category:name".
     """
     folder = next((path for path in events if os.path.isdir(path)), None)
-    if not names or (folder is None and any(map(_hidden, events))):
+    if not names or (folder is None and any(map(is_hidden, events))):
         return
     if folder is None:
         raise CommandError(
@@ -99,7 +101,7 @@ def check_tracepoints(names: List[str], events: Sequence[str] = EVENTS) -> None:
         )
 
 
-def _hidden(path: str) -> bool:
+def is_hidden(path: str) -> bool:
     parent = os.path.dirname(path)
     return os.path.isdir(parent) and not os.access(parent, os.X_OK)
 
@@ -161,6 +163,20 @@ def check_numbers(found: Bpftrace, probes: List[str]) -> None:
             f"bpftrace {found.version} takes threads for processes in a PID namespace like this one",
             "use bpftrace 0.24.2 or later, or run the command on the host; "
             "exceptions, hot, calls and alloc work",
+        )
+
+
+def check_event(found: Bpftrace, pid: int, kind: str) -> None:
+    """Raises CommandError when `bpftrace -p` would miss some of these events of the process."""
+    if kind == "software" and tuple(map(int, found.version.split("."))) >= ONE_THREAD_SINCE:
+        raise CommandError(
+            f"bpftrace {found.version} counts software events in the first thread of a process only",
+            f"use the gem's command: probescope on -p {pid}",
+        )
+    if kind == "uprobe" and os.readlink("/proc/self/ns/mnt") != os.readlink(f"/proc/{pid}/ns/mnt"):
+        raise CommandError(
+            f"process {pid} has other mounts (a container), where bpftrace does not find the file",
+            f"use the gem's command: probescope on -p {pid}",
         )
 
 

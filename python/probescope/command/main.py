@@ -101,6 +101,12 @@ def slower(text: str) -> int:
     return min(time(text), LONGEST)
 
 
+def frames(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise Usage(f"--stack takes 1 to 8, and not {text!r}", f"{NAME} trace on EVENT -p 4711 --stack 4")
+    return int(text)
+
+
 def number(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
         raise Usage(f"--top takes 0 or more, and not {text!r}", f"{NAME} trace exceptions -p 4711 --top 20")
@@ -170,8 +176,15 @@ def define_trace(add: Add) -> None:
         f"sudo {NAME} trace exceptions -p 4711 -d 10",
         f"sudo {NAME} trace slow -p 4711            until Ctrl-C",
         f"sudo {NAME} trace alloc_by_request -p 4711 -d 10 --json",
+        f"sudo {NAME} trace on uprobe:libc.so.6:malloc -p 4711 --sum arg0",
     )
     trace.add_argument("name", metavar="NAME", help=f"the program; `{NAME} script` lists all")
+    trace.add_argument(
+        "event",
+        metavar="EVENT",
+        nargs="?",
+        help="for on: tracepoint:CATEGORY:NAME, software:NAME (page-faults, cs, ...) or uprobe:FILE:SYMBOL",
+    )
     trace.add_argument("-p", "--pid", type=process_id, required=True, help="the process")
     trace.add_argument(
         "-d",
@@ -202,6 +215,17 @@ def define_trace(add: Add) -> None:
         default=0,
         metavar="TIME",
         help="for syscalls: count only calls that take at least this long: 100us, 1ms",
+    )
+    trace.add_argument(
+        "--sum",
+        metavar="VALUE",
+        help="for on: add up this value of each event: a field of the tracepoint, or arg0 to arg3",
+    )
+    trace.add_argument(
+        "--stack",
+        type=frames,
+        metavar="N",
+        help="for on: rows for each stack of N calls, at most 8: a BPF program reads no more",
     )
     trace.add_argument(
         "--max-overhead",
@@ -311,6 +335,17 @@ def check_surplus(options: Any, surplus: List[str]) -> None:
     raise Usage(f"unexpected argument {text!r}; usage: {NAME} {USAGE[command]}", f"{NAME} {command} --help")
 
 
+def settle_event(options: Any, surplus: List[str]) -> List[str]:
+    """Returns the arguments of `trace` that it does not take. Only `on` takes an event. argparse does
+    not find it behind an option.
+    """
+    if options.name not in ("on", "on_stack"):
+        return [*filter(None, [options.event]), *surplus]
+    if not options.event and surplus and not surplus[0].startswith("-"):
+        options.event, *surplus = surplus
+    return surplus
+
+
 def dispatch(argv: List[str]) -> int:
     top = parser()
     argv = expanded(argv)
@@ -318,6 +353,8 @@ def dispatch(argv: List[str]) -> int:
     end = split_run(argv) if argv[:1] == ["run"] else len(argv)
     options: Any
     options, surplus = top.parse_known_args(argv[:end])
+    if options.command == "trace":
+        surplus = settle_event(options, surplus)
     check_surplus(options, surplus)
     if argv[end:]:
         options.arguments = argv[end:]

@@ -70,6 +70,14 @@ def in_text(text: BinaryIO, pid: int) -> List[Mapped]:
     return sorted(wanted, key=lambda file: b"probescope" not in file.path.rpartition(b"/")[2])
 
 
+def is_mapped(pid: int, file: Tuple[bytes, bytes]) -> bool:
+    """Whether the process maps code of the file with this device and inode."""
+    with open(f"/proc/{pid}/maps", "rb") as maps:
+        return any(
+            b"x" in rights and (device, inode) == file for _, _, rights, _, device, inode, _ in _lines(maps)
+        )
+
+
 def _lines(text: BinaryIO) -> Iterator[Tuple[bytes, ...]]:
     """Yields the fields of each line with a file."""
     rest, size = b"", 0

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Tuple
 
 from probescope.command.errors import Refused
 from probescope.command.foreign import Place
@@ -42,6 +43,11 @@ class ProbedProcess:
         found: List[bool] = _READER.ask("listened", self._place, semaphores)
         return found
 
+    def function(self, name: bytes, symbol: str) -> Tuple[int, Tuple[bytes, bytes]]:
+        """See c_function.find."""
+        found: Tuple[int, Tuple[bytes, bytes]] = _READER.ask("function", self._place, name, symbol)
+        return found
+
     def _patiently(self, question: str) -> Dict[str, Any]:
         deadline = time.monotonic() + PATIENCE
         while True:
@@ -52,6 +58,21 @@ class ProbedProcess:
                 if error.kind != "busy" or time.monotonic() > deadline:
                     raise
                 time.sleep(0.001)
+
+
+def mapping(file: Tuple[bytes, bytes], seconds: float) -> Tuple[int, bool]:
+    """Returns how many processes map code of a file, and whether all processes could be read. file: its
+    device and inode in a list of mappings. seconds: for the search.
+    """
+    found, whole, deadline = 0, True, time.monotonic() + seconds
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        if time.monotonic() > deadline:
+            return found, False
+        try:
+            found += _READER.ask("maps", int(name), file)
+        except Refused as error:
+            whole = whole and error.kind == "gone"
+    return found, whole
 
 
 def find(pid: int) -> ProbedProcess:

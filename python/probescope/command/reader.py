@@ -70,7 +70,15 @@ class Reader:
                 moved = now
             if now - moved >= LIMIT or now - began > LONGEST:
                 raise TimeoutError
-        return _read(self._socket)
+        answer = _read(self._socket)
+        if not isinstance(answer, foreign.Handed):
+            return answer
+        data, sent, _, _ = self._socket.recvmsg(1, socket.CMSG_SPACE(struct.calcsize("i")), 0)
+        if not data or not sent:
+            raise EOFError
+        (descriptor,) = struct.unpack("i", sent[0][2])
+        os.set_inheritable(descriptor, False)
+        return descriptor, answer.answer
 
     def _running(self) -> bool:
         """Whether the child is making progress: it can run, or it has used CPU time since the last
@@ -123,7 +131,12 @@ def _child(connection: socket.socket) -> NoReturn:
         resource.setrlimit(resource.RLIMIT_AS, (size + bounds.READER_BYTES, size + bounds.READER_BYTES))
         while True:
             question, subject, *arguments = _read(connection)
-            _write(connection, _answer(question, subject, arguments))
+            answer = _answer(question, subject, arguments)
+            _write(connection, answer)
+            if isinstance(answer, foreign.Handed):
+                rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", answer.descriptor))
+                connection.sendmsg([b"\0"], [rights])
+                os.close(answer.descriptor)
     except BaseException:  # the parent has closed the socket
         os._exit(0)
 

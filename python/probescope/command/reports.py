@@ -11,6 +11,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 from probescope.command import cells, histogram, line_table, off_cpu, slow_calls, syscalls, thread_states
 from probescope.command.definitions import ALL, OUTCOMES, Definition
 from probescope.command.errors import CommandError
+from probescope.command.event import Event
 from probescope.command.result import ID, Result, decimals, iso, ratio, rounded
 from probescope.command.result import Row as Kept
 from probescope.command.text import count, duration
@@ -37,12 +38,22 @@ class Report:
     # What is printed before the interval begins, beside that.
     BEFORE = ""
 
-    def __init__(self, result: Result, whole: bool = True, failed: bool = False, slower: int = 0) -> None:
-        """whole: whether rows include what only JSON shows. failed, slower: for Syscalls."""
+    def __init__(
+        self,
+        result: Result,
+        whole: bool = True,
+        failed: bool = False,
+        slower: int = 0,
+        event: Optional[Event] = None,
+    ) -> None:
+        """whole: whether rows include what only JSON shows. failed, slower: for Syscalls. event: for
+        On.
+        """
         self.result = result
         self.whole = whole
         self.failed = failed
         self.slower = slower
+        self.event = event
         self.definition = definition_of(result.program)
         self.by_request = result.program.endswith(BY_REQUEST)
 
@@ -793,6 +804,68 @@ class SyscallsFiles(Syscalls):
         return length >= self.CUT - (2 if path.endswith("\ufffd") else 0)
 
 
+class On(Report):
+    """An event of the kernel or of a C function, by the function in which it happened."""
+
+    SHARE = "share"
+
+    def rows(self) -> List[Row]:
+        same: Dict[Any, List[str]] = {}
+        self._names = {self._numbers(key): names for key, names in self.result.map("row").items()}
+        for key in self.result.map("events"):
+            same.setdefault(self._functions(key), []).append(key)
+        found = [self._row(functions, keys) for functions, keys in same.items()]
+        every = total(found, "events")
+        by_value = bool(self.event and self.event.sum)
+        found.sort(
+            key=lambda row: (
+                -(row["sum"] if by_value else row["events"]),
+                -row["events"],
+                [
+                    ":".join(str(one[name] or "") for name in ("file", "line", "function"))
+                    for one in (row, *row.get("callers", []))
+                ],
+            )
+        )
+        return [{**row, "share": ratio(row["events"], every)} for row in found]
+
+    def more(self) -> Row:
+        assert self.event
+        value = {"sum_of": self.event.sum} if self.event.sum else {}
+        return {"event": str(self.event), **value, "reach": [self.event.reach()]}
+
+    def not_covered(self) -> List[str]:
+        found, untold = super().not_covered(), self.result.lost()["untold"]
+        if untold:
+            found.append(f"not covered: {count(untold)} events of threads that made no traced call")
+        return [*found, "not in the share for looking: the kernel's part of each event"]
+
+    def _functions(self, key: str) -> Any:
+        """Returns the innermost function and its callers, each as (function, file, line). A function
+        whose names could not be read is unknown.
+        """
+        pid, *sites = self._numbers(key)
+        while len(sites) > 1 and not sites[-1]:
+            sites.pop()
+        return tuple(self._function(pid, site) for site in sites)
+
+    def _function(self, pid: int, site: int) -> Any:
+        name, *place = map(known, self._names.get((pid, site), (None, None, None)))
+        return (name or (Syscalls.UNKNOWN if site else None), *place)
+
+    def _numbers(self, key: str) -> Any:
+        return tuple(map(int, re.findall(r"\d+", key)))
+
+    def _row(self, functions: Any, keys: List[str]) -> Row:
+        inner, *callers = [dict(zip(("function", "file", "line"), told)) for told in functions]
+        events = sum(int(self.result.map("events")[key]) for key in keys)
+        found = {**inner, "events": events, "per_second": self.result.per_second(events)}
+        if self.event and self.event.sum:
+            # The program has no sum where all values were 0.
+            found["sum"] = sum(int(self.result.map("sum").get(key, 0)) for key in keys)
+        return {**found, "callers": callers} if self.result.program == "on_stack" else found
+
+
 def _errors(parts: List[Dict[int, int]]) -> Dict[str, int]:
     """Returns {name: count}, the most frequent error first. parts: [{number: count}, ...]"""
     every: Dict[int, int] = {}
@@ -949,6 +1022,8 @@ REPORTS = {
     "hot": Hot,
     "lines": Lines,
     "offcpu": Offcpu,
+    "on": On,
+    "on_stack": On,
     "requests": Requests,
     "syscalls": Syscalls,
     **{f"{FILES}{machine}": SyscallsFiles for machine in syscalls.NUMBERS},
@@ -966,7 +1041,7 @@ def command_of(program: str) -> str:
         return "syscalls"
     if name.endswith(KERNEL):
         return name[: -len(KERNEL)]
-    return {"light": "stat"}.get(name, "slow" if name.startswith("slow") else name)
+    return {"light": "stat", "on_stack": "on"}.get(name, "slow" if name.startswith("slow") else name)
 
 
 def report_of(program: str) -> Any:

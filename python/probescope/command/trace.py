@@ -19,7 +19,8 @@ from probescope.command.bounds import PIPE_BYTES
 from probescope.command.complaint import complaint
 from probescope.command.definitions import MAP_KEYS, SCHEMA, Column
 from probescope.command.errors import CommandError, Refused, Usage
-from probescope.command.probed_process import ProbedProcess, find
+from probescope.command.event import MOST_FRAMES, Event, parse
+from probescope.command.probed_process import ProbedProcess, find, mapping
 from probescope.command.programs import all_programs, probes, program, question, tracepoints
 from probescope.command.reports import (
     BY_REQUEST,
@@ -93,6 +94,8 @@ SETTLE = 0.02
 # Limit on the time that the process takes to install its hooks when its threads are busy.
 HOOK_SECONDS = 2
 F_SETPIPE_SZ = 1031  # fcntl has the name from Python 3.10 on
+# Limit on the search for processes that map the file of a uprobe.
+MAPPING_SECONDS = 1
 CHECK = "probescope doctor"
 
 
@@ -101,6 +104,7 @@ def run(options: Any) -> int:
         return to_file(options)
     path = program(program_name(options))
     check_options(options, path.stem, report_of(path.stem))
+    event = event_of(options, path.stem)
     for check in (machine.kernel, machine.uprobes, machine.tracefs):
         check()
     bpftrace = machine.bpftrace()
@@ -108,6 +112,9 @@ def run(options: Any) -> int:
     process = find_or_trust(options.pid, bool(prefix))
     path = served_program(path, process)
     report = report_of(path.stem)
+    text = None
+    if event:
+        event, text = with_program(event, bpftrace, process, path, options.pid)
     names = probes(path)
     machine.check_numbers(bpftrace, names)
     events = tracepoints(path)
@@ -118,9 +125,14 @@ def run(options: Any) -> int:
     if waits:
         machine.check_own_namespace()
     semaphores = check_process(process, names) if process else []
-    output = Output(options, path.stem, names)
+    output = Output(options, path.stem, names, event)
     words = command(
-        bpftrace.path, options.pid, str(path), arguments(options, path.stem, report), keys(path.stem, report)
+        bpftrace.path,
+        options.pid,
+        str(path),
+        arguments(options, path.stem, report),
+        keys(path.stem, report),
+        text,
     )
     measurement = Measurement([*prefix, *words], output, process, names, bool(events), waits)
     try:
@@ -130,9 +142,9 @@ def run(options: Any) -> int:
             f"{question(path)} Process {options.pid}{'' if options.seconds else ', until Ctrl-C'}",
             file=sys.stderr,
         )
-        for text in [report.BEFORE, *report.REACH] if report else []:
-            if text:
-                print(f"probescope: {text}", file=sys.stderr)
+        for told in [event.reach()] if event else [report.BEFORE, *report.REACH] if report else []:
+            if told:
+                print(f"probescope: {clean(told)}", file=sys.stderr)
         _print(output.head())
         measurement.read(options.seconds, options.max_overhead)
     except KeyboardInterrupt:
@@ -178,8 +190,47 @@ def check_options(options: Any, program: str, report: Any) -> None:
         for name in ("failed", "slower"):
             if getattr(options, name):
                 raise Usage(f"--{name} is for syscalls", f"probescope trace syscalls -p {options.pid}")
+    if command_of(program) != "on":
+        for name in ("sum", "stack"):
+            if getattr(options, name) is not None:
+                raise Usage(f"--{name} is for on", f"probescope trace on software:cs -p {options.pid}")
     if options.json and not (report or columns.of(program).event):
         raise Usage(f"{program} has no JSON", f"probescope trace exceptions -p {options.pid} --json")
+
+
+def event_of(options: Any, program: str) -> Optional[Event]:
+    """Returns the event that `on` counts, and None for other programs. Raises Usage."""
+    if command_of(program) != "on":
+        return None
+    if not options.event:
+        raise Usage("which event?", f"probescope trace on software:page-faults -p {options.pid}")
+    if options.stack is not None and not 1 <= options.stack <= MOST_FRAMES:
+        raise Usage(f"--stack takes 1 to {MOST_FRAMES}", "--stack 4")
+    return parse(options.event, options.sum)
+
+
+def with_program(
+    event: Event,
+    bpftrace: machine.Bpftrace,
+    process: Optional[ProbedProcess],
+    path: Path,
+    pid: int,
+) -> Tuple[Event, str]:
+    """Returns the event, with what is known of its file, and the text of its program. The file of a
+    uprobe stays open in this process, and bpftrace reads it from there.
+    """
+    event.check_exists()
+    machine.check_event(bpftrace, pid, event.kind)
+    link = None
+    if event.kind == "uprobe":
+        if not process:
+            raise CommandError(
+                f"process {pid} may not be read, and so not its files", "run the command as root (sudo)"
+            )
+        descriptor, file = process.function(os.fsencode(event.names[0]), event.names[1])
+        link = f"/proc/{os.getpid()}/fd/{descriptor}"
+        event = event._replace(mapping=mapping(file, MAPPING_SECONDS))
+    return event, event.program(path.read_text(encoding="utf-8"), link)
 
 
 def to_file(options: Any) -> int:
@@ -227,6 +278,8 @@ def program_name(options: Any) -> str:
             "system calls are not told apart by request: its route is often known only at its end",
             f"probescope trace hot -p {options.pid} --by-request, or exceptions, alloc, slow",
         )
+    if name == "on" and options.stack is not None:
+        name = "on_stack"
     if options.by_request and not name.endswith(BY_REQUEST):
         name += BY_REQUEST
     return name
@@ -251,6 +304,8 @@ def arguments(options: Any, name: str, report: Any) -> List[str]:
     closing = str(max(1, round((options.seconds - EARLY) * 1e9))) if options.seconds and report else ""
     if command_of(name) == "syscalls":
         return [closing or "0", str(options.slower)]
+    if command_of(name) == "on" and options.stack is not None:
+        return [closing or "0", str(options.stack)]
     if name.startswith("slow"):
         return [str(options.threshold or 0), "keep", *filter(None, [closing])]
     return [closing] if closing else []
@@ -268,7 +323,10 @@ def keys(name: str, report: Any) -> int:
     return int(text)
 
 
-def command(bpftrace: str, pid: int, path: str, more: List[str], room: int) -> List[str]:
+def command(
+    bpftrace: str, pid: int, path: str, more: List[str], room: int, text: Optional[str] = None
+) -> List[str]:
+    """text: of a program that is in no file."""
     # Two names of one setting. Newer versions of bpftrace know both.
     settings = {**ENVIRONMENT, "BPFTRACE_MAP_KEYS_MAX": str(room), "BPFTRACE_MAX_MAP_KEYS": str(room)}
     if FILES in path:  # the paths have room for so many bytes and a NUL
@@ -293,8 +351,7 @@ def command(bpftrace: str, pid: int, path: str, more: List[str], room: int) -> L
         "json",
         "-p",
         str(pid),
-        "--",
-        path,
+        *(["--", path] if text is None else ["-e", text, "--"]),
         "*",
         *more,
     ]
@@ -385,15 +442,16 @@ def has_ended(pid: int) -> bool:
 class Output:
     """The output for one process, as text or JSON: lines to print.
 
-    names: the program's probes.
+    names: the program's probes. event: of `on`.
     """
 
-    def __init__(self, options: Any, program: str, names: List[str]) -> None:
+    def __init__(self, options: Any, program: str, names: List[str], event: Optional[Event] = None) -> None:
         self.result = Result(options.pid, program)
         self._json = options.json
         self._options = options
         self._terminal = Terminal(sys.stdout, options.color)
         self._names = names
+        self._event = event
         self._report = report_of(program)
         self._columns = columns.of(program)
         self._heading = "" if options.json else self._columns.heading
@@ -444,7 +502,11 @@ class Output:
             return []
         self._say_taken_out()
         report = self._report(
-            self.result, whole=self._json, failed=self._options.failed, slower=self._options.slower
+            self.result,
+            whole=self._json,
+            failed=self._options.failed,
+            slower=self._options.slower,
+            event=self._event,
         )
         report.check()
         for text in report.warnings(room):
