@@ -473,7 +473,9 @@ class Measurement:
         self._errors: List[str] = []
 
     def attach(self, semaphores: List[int]) -> None:
-        """Waits until the kernel counts a tracer on each probe, or until bpftrace has ended."""
+        """Waits until the kernel counts a tracer on each probe, or until bpftrace has ended. Raises
+        CommandError after ATTACH_SECONDS: what happened until then would be missing.
+        """
         deadline = time.monotonic() + ATTACH_SECONDS
         while self._process and self._streams and time.monotonic() < deadline:
             try:
@@ -482,6 +484,10 @@ class Measurement:
             except Refused:  # the process has ended, and bpftrace will end too
                 return
             self._take(0.05)
+        if self._process and self._streams:
+            raise CommandError(
+                f"bpftrace did not attach within {ATTACH_SECONDS} s", f"{CHECK} -p {self._pid}"
+            )
 
     def answers(self) -> Dict[str, Any]:
         """Returns the states of the probes once the process has handled the request: {name: {state,
