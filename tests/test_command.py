@@ -345,6 +345,23 @@ def test_trace_says_which_tools_have_taken_every_id(bpf, program):
     assert re.search(said, command("doctor", "-p", str(started.pid))[1])
 
 
+def test_a_bpftrace_that_attaches_too_late_is_an_error_and_ends(bpf, program):
+    started = program("import gate, time\nprint('runs', flush=True)\nwhile True: time.sleep(0.1)")
+    started.line("runs")
+    late = (
+        "import sys; from probescope.command import main, trace; trace.ATTACH_SECONDS = 0; "
+        "sys.exit(main.main(sys.argv[1:]))"
+    )
+    ran = python("-c", late, "trace", "calls", "-p", str(started.pid), "-d", "1")
+    assert (ran.returncode, ran.stdout) == (1, ""), ran.stderr
+    assert "bpftrace did not attach within 0 s" in ran.stderr
+    assert f"probescope doctor -p {started.pid}" in ran.stderr
+    is_left = ["pgrep", "-f", rf"bpftrace .*-p {started.pid} "]
+    wait_for(
+        "the end of bpftrace", lambda: subprocess.run(is_left, stdout=subprocess.DEVNULL).returncode == 1
+    )
+
+
 def test_trace_ends_after_its_time_and_its_bpftrace_with_it_however_it_ends(bpf, program, children):
     started = program("import gate\nwhile True:\n  gate.on('function__stats'); print('on', flush=True)\n"
                       "  gate.off('function__stats'); print('off', flush=True)\n")  # fmt: skip

@@ -631,7 +631,9 @@ class Measurement:
         self._errors: List[str] = []
 
     def attach(self, semaphores: List[int]) -> None:
-        """Waits until the kernel counts a tracer on each probe, or until bpftrace has ended."""
+        """Waits until the kernel counts a tracer on each probe, or until bpftrace has ended. Raises
+        CommandError after the limit: what happened until then would be missing.
+        """
         began = time.monotonic()
         limit = LONG_ATTACH_SECONDS if self._tracepoints else ATTACH_SECONDS
         told = not self._tracepoints
@@ -645,6 +647,8 @@ class Measurement:
             except Refused:  # the process has ended, and bpftrace will end too
                 return
             self._take(0.05)
+        if self._process and self._streams:
+            raise CommandError(f"bpftrace did not attach within {limit} s", f"{CHECK} -p {self._pid}")
 
     def answers(self) -> Dict[str, Any]:
         """Returns the states of the probes once the process has handled the request: {name: {state,
