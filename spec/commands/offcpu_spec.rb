@@ -175,4 +175,16 @@ RSpec.describe "offcpu on a Ruby process", :bpf do
       .to match(/^\d+ threads: .* on the CPU \+ .* queued \+ .* blocked \(.*\) = .* of wall time; /)
     expect(told.out).to include("(no traced function)")
   end
+
+  it "keeps a function that cannot be read apart from waits in no traced function" do
+    process = host_target("--rows", 1, "--waits", "--unread", "frames")
+    command = probescope("offcpu", "-p", process.pid, "-d", 1, "--json", within: 150)
+    expect(command.status.exitstatus).to eq(0), command.err
+    told = JSON.parse(command.out)
+    expect(told["rows"].map { |one| one["function"] }).to eq([nil, nil])
+    calls = told["rows"].map { |one| one["reasons"].map { |reason| reason["call"] } }
+    expect(calls.count { |all| all.grep(/poll/).any? }).to eq(1)
+    expect(told["lost"]).to include("unread" => be_positive, "map_full" => 0)
+    expect_sum(told)
+  end
 end

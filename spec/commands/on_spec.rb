@@ -239,3 +239,35 @@ RSpec.describe "on EVENT, with a Ruby process", :bpf do
     end
   end
 end
+
+# The places at which a program finds the function, and its name, are on pages that are not in memory.
+RSpec.describe "on EVENT, with processes whose memory cannot be read", :bpf do
+  unread = %w[record epoch stack frames name]
+
+  def traced(processes, *options)
+    pids = processes.flat_map { |process| ["-p", process.pid] }
+    run = probescope("on", "tracepoint:syscalls:sys_enter_access", *pids, "-d", 1, "--json", *options,
+                     within: 150)
+    expect(run.status.exitstatus).to eq(0), run.err
+    JSON.parse(run.out).tap { |told| expect(told).to fit_the_schema_of("on") }
+  end
+
+  it "has the events in rows of an unknown function, and counts them" do
+    processes = [*unread, "none", "late"].map { |part| host_target("--rows", 1, "--unread", part) }
+    told = traced(processes, "--by-pid")
+    functions = processes.map do |process|
+      told["rows"].select { |row| row["pid"] == process.pid }.map { |row| row["function"] }
+    end
+    # Those of "late" had no name when they happened.
+    expect(functions).to eq([*[["(unknown)"]] * unread.size, ["Parser#step0"], ["Parser#late"]])
+    unknown = told["rows"].select { |row| row["function"] == "(unknown)" }.sum { |row| row["events"] }
+    expect(told["lost"]).to include("unread" => unknown, "map_full" => 0)
+    expect(unknown).to be_positive
+  end
+
+  it "has callers without a name as unknown ones" do
+    told = traced([host_target("--rows", 2, "--unread", "name")], "--stack", "2")
+    functions = told["rows"].map { |row| [row["function"], *row["callers"].map { |one| one["function"] }] }
+    expect(functions).to match_array([["(unknown)"], ["(unknown)"] * 2])
+  end
+end

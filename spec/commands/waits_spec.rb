@@ -306,6 +306,19 @@ RSpec.describe "waits" do
     end
   end
 
+  it "has what the kernel tells of a function that cannot be read as an unknown one", :bpf do
+    process = host_target("--rows", 1, "--waits", "--unread", "frames", "--without", "wait__stats")
+    run = probescope("waits", "-p", process.pid, "-d", 1, "--json", within: 150)
+    expect(run.status.exitstatus).to eq(0), run.err
+    told = JSON.parse(run.out)
+    expect(told).to fit_the_schema_of("waits")
+    expect(told["known_by"]).to eq("kernel")
+    # Between two rows, the thread waits in no function.
+    expect(told["rows"].map { |row| row["function"] }.uniq).to contain_exactly("(unknown)", nil)
+    expect(of(told, "(unknown)").map { |row| row["call"] }).to include(/nanosleep/)
+    expect(told["lost"]).to include("unread" => be_positive, "map_full" => 0)
+  end
+
   it "knows by which other program the kernel reports what a runtime does not" do
     program = Probescope::Tracing::Program
     expect(program.by_kernel(%w[waits], "python")).to eq(%w[waits_kernel])

@@ -306,7 +306,7 @@ static void fire_here(uint64_t thread)
 {
     const void *record = strcmp(unread, "record") ? (void *)&here->record : absent;
     const uint64_t more[] = {
-        (uint64_t)record, here->record.layout, (uint64_t)&here->epoch, thread, 0, 0, 0, 0, 0};
+        (uint64_t)record, here->record.layout, (uint64_t)&here->epoch, thread, 0, 0, 0, 0, 0, 0, 0};
     fire_function__here(0, 0, 0, 0, 0, more);
 }
 
