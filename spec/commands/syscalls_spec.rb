@@ -255,7 +255,8 @@ RSpec.describe "syscalls of processes whose memory cannot be read", :bpf do
   def traced(parts, *options)
     processes = parts.map { |part| host_target("--rows", 1, "--unread", part) }
     pids = processes.map(&:pid)
-    run = probescope("syscalls", *pids.flat_map { |pid| ["-p", pid] }, "-d", 1, "--by-pid", "--json", *options)
+    run = probescope("syscalls", *pids.flat_map { |pid| ["-p", pid] }, "-d", 1, "--by-pid", "--json",
+                     *options)
     expect(run).to be_success, run.err
     [pids, JSON.parse(run.out), run.err]
   end

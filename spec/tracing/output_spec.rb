@@ -34,7 +34,7 @@ RSpec.describe "Reading bpftrace's JSON" do
                   %({"type": "map", "data": {"@file": {"7,a\xff": "a\xff", "7,a\xfe": "a\xfe"}}}).b)
     expect(output.maps["n"].values).to eq([1, 2, 3])
     expect(output.maps["n"].keys.last).to eq("7,é")
-    expect(output.maps["file"].to_h { |key, path| [output.maps["n"][key], path] })
+    expect(output.maps["file"].transform_keys { |key| output.maps["n"][key] })
       .to eq(1 => "a\ufffd", 2 => "a\ufffd")
   end
 

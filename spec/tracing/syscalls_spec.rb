@@ -88,14 +88,16 @@ end
 RSpec.describe Probescope::Commands::Syscalls::Report do
   # bpftrace takes out one tracepoint after the other.
   it "counts calls with one end up to the last flush" do
+    half_told = {"1,0" => 2, "1,700" => 3, "1,900" => 161}
     output = Struct.new(:maps, :lost_events).new(
-      {"wall_ns" => {"1" => 1}, "ended" => {"1" => 900}, "half_told" => {"1,0" => 2, "1,700" => 3, "1,900" => 161}}, 0
+      {"wall_ns" => {"1" => 1}, "ended" => {"1" => 900}, "half_told" => half_told}, 0
     )
     result = Probescope::Tracing::Result.new(output, {by_pid: false, targets: [{pid: 1}]},
                                              Probescope::Tracing::Program.path("syscalls.bt"))
     report = described_class.new(result, Probescope::Tracing::Definitions::ALL.fetch("syscalls"))
     expect(report.more).to include(half_told: 5)
-    expect(report.not_covered.join).to include("5 calls of which the kernel told only the begin or only the end")
+    expect(report.not_covered.join)
+      .to include("5 calls of which the kernel told only the begin or only the end")
   end
 end
 

@@ -78,8 +78,7 @@ module Probescope
            *("not covered: calls shorter than #{Tracing::Figure.time(@slower)}" if @slower.positive?),
            *("not covered: #{Tracing::Figure.count(untold)} calls of threads that made no traced call" if
              untold.positive?),
-           *("not covered: #{Tracing::Figure.count(half_told)} calls of which the kernel told only the begin " \
-             "or only the end (refused by seccomp, or begun before the trace)" if half_told.positive?),
+           *(one_end if half_told.positive?),
            "not in the share for looking: the kernel's part, about 1 us for each system call"]
         end
 
@@ -103,6 +102,11 @@ module Probescope
             _, function, call = key.split(",").map(&:to_i)
             names && (names.first != "" || function.zero?) ? names : [UNKNOWN, "", 0, call]
           end
+        end
+
+        def one_end
+          "not covered: #{Tracing::Figure.count(half_told)} calls of which the kernel told only the begin " \
+            "or only the end (refused by seccomp, or begun before the trace)"
         end
 
         # The map counts by the time of the stats__done before. What comes after the last one is
@@ -186,7 +190,8 @@ module Probescope
         # key: the pid, and the number of the function. The names are whole where @named is 1.
         def function(key)
           maps = %w[function place line].map { |name| result.map(name) }
-          name, file, line = maps.map { |map| map[key] } if Tracing::Result.number(result.map("named")[key]) == 1
+          whole = Tracing::Result.number(result.map("named")[key]) == 1
+          name, file, line = maps.map { |map| map[key] } if whole
           name = UNKNOWN if name.to_s.empty? && Tracing::Result.rest(key).to_i.positive?
           {function: known(name.to_s), file: known(file.to_s), line: known(line.to_i)}
         end

@@ -130,7 +130,7 @@ class Result:
     def rows_by_names(
         self,
         name: str = "row",
-        names_of: Callable[[str, Any], Sequence[Any]] = lambda _key, names: names,
+        names_of: Callable[[str, Any], Sequence[Any]] = lambda _key, names: list(names),
     ) -> Iterator[Row]:
         """Merges entries with the same names, whatever their keys: for programs whose keys have
         addresses.
