@@ -43,7 +43,8 @@ RSpec.describe "The JSON of the commands" do
       pair = [host_target("--burst", 2), host_target("--burst", 2, "--rows", 1)]
       processes = pair.flat_map { |process| ["-p", process.pid] }
       options = %w[alloc exceptions hot slow].include?(command) ? ["--by-request"] : []
-      result = probescope(command, *processes, "-d", 1, "--json", "--by-pid", *options)
+      event = command == "on" ? %w[tracepoint:syscalls:sys_enter_write --sum count --stack 2] : []
+      result = probescope(command, *event, *processes, "-d", 1, "--json", "--by-pid", *options)
       expect(result.json).to fit_the_schema_of(command)
       expect(result.json["rows"]).not_to be_empty
     end
