@@ -185,6 +185,5 @@ RSpec.describe "offcpu on a Ruby process", :bpf do
     calls = told["rows"].map { |one| one["reasons"].map { |reason| reason["call"] } }
     expect(calls.count { |all| all.grep(/poll/).any? }).to eq(1)
     expect(told["lost"]).to include("unread" => be_positive, "map_full" => 0)
-    expect_sum(told)
   end
 end
