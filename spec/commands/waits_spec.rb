@@ -297,12 +297,16 @@ RSpec.describe "waits" do
       by = holders.map { |one| one.values_at("function", "line", "line_is") }
       expect(by).to eq([["holds", line_of(python, "holds"), "current"]])
       expect(sum(of(told, "burns", "GIL"), "blocked_ns")).to be > 300_000_000
-      ended = of(told, "burns", "GIL").flat_map { |row| row["holders"] }.map { |one| one["function"] }
-      expect(ended.uniq).to eq(["burns"])
+      # The main thread has the GIL, too, while it starts and joins the others.
+      ended = of(told, "burns", "GIL").flat_map { |row| row["holders"] }
+      expect(ended.map { |one| one["function"] } - %w[burns work]).to eq([])
+      by_burns = ended.select { |one| one["function"] == "burns" }
+      expect(sum(by_burns, "blocked_ns")).to be > 0.8 * sum(ended, "blocked_ns")
 
       told, = traced(process, "gvl", "function__here", 2)
       expect(told).to fit_the_schema_of("gvl")
-      expect(told["rows"].count { |row| row["total_ns"] > 50_000_000 }).to eq(3)
+      # The main one may be the fourth.
+      expect(told["rows"].count { |row| row["total_ns"] > 50_000_000 }).to be_between(3, 4)
     end
   end
 
