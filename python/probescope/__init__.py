@@ -87,6 +87,11 @@ def _why_not_built() -> str:
 
 _native: Any = None
 _reason = _load()
+# Free-threaded CPython 3.13 crashes if two threads change atexit's list at once. So the list is
+# changed once there, by the thread that imports this module.
+_REGISTERS_ONCE = "t" in sys.abiflags
+if _native and _REGISTERS_ONCE:
+    atexit.register(_native.stop)
 
 
 def install(force: bool = False) -> bool:
@@ -108,8 +113,9 @@ def install(force: bool = False) -> bool:
         return False
     # stop() flushes the last part of a second. Handlers run in reverse order, so those that the
     # application registers after this line run before stop().
-    atexit.unregister(_native.stop)
-    atexit.register(_native.stop)
+    if not _REGISTERS_ONCE:
+        atexit.unregister(_native.stop)
+        atexit.register(_native.stop)
     return True
 
 
