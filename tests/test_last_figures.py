@@ -55,15 +55,18 @@ def test_a_stream_whose_output_was_cut_off_says_so(recorded, capfd):
         assert (WARNING in capfd.readouterr().err) == (shown is cut)
 
 
-class Halted(Output):
-    """A terminal that is halted until bpftrace has begun to remove its probes."""
+class Halted(Measurement):
+    """Reads nothing more of bpftrace until bpftrace has begun to remove its probes: any room in the
+    pipe could let its write end before the signal arrives.
+    """
 
-    until = None
+    def __init__(self, words, output, process, names, semaphores):
+        super().__init__(words, output, process, names)
+        self._listens = lambda: all(process.listened(semaphores))
 
-    def take(self, line):
-        if self.until:
-            wait_for("bpftrace's end", self.until, within=120)
-        return super().take(line)
+    def _until(self, deadline):
+        wait_for("bpftrace's end", lambda: not self._listens(), within=120)
+        super()._until(deadline)
 
 
 def tracer_of(pid):
@@ -84,10 +87,10 @@ def test_the_pipe_is_emptied_before_bpftrace_is_interrupted(bpf, program, capfd)
     names = probes(path)
     started.line("ready")
     process = find(started.pid)
-    output = Halted(options(started.pid), "flow", names)
+    output = Output(options(started.pid), "flow", names)
     words = command(machine.bpftrace().path, started.pid, str(path), [], keys("flow", None))
     semaphores = check_process(process, names)
-    measurement = Measurement(words, output, process, names)
+    measurement = Halted(words, output, process, names, semaphores)
     try:
         measurement.attach(semaphores)
         started.line("called")
@@ -95,11 +98,12 @@ def test_the_pipe_is_emptied_before_bpftrace_is_interrupted(bpf, program, capfd)
         wait_for("a full pipe", lambda: "pipe" in waits_in.read_text())
         time.sleep(0.2)
         assert "pipe" in waits_in.read_text()
-        output.until = lambda: not all(process.listened(semaphores))
     finally:
         status = measurement.end()
     assert status == 0
     assert output.result.has_maps
-    assert output.result.lost_events > 0
+    # bpftrace 0.17 reports a loss only if another event follows on the same CPU (decision 220).
+    output.result.numbered.fired(output.result.sum("number"))
+    assert output.result.numbered.missing > 0
     output.finish(keys("flow", None))
     assert WARNING not in capfd.readouterr().err
