@@ -285,6 +285,12 @@ def test_reasons_come_from_the_call_the_file_and_the_state():
     assert reason(PPOLL + 7, "ruby", _7="event") == "timer_lock_or_child"
     assert reason(PPOLL + 7, "ruby", _7="socket") == "socket"
     assert reason(PPOLL + NOT_KNOWN) == "ready"
+    two = PPOLL + 7 + (8 + 1 << 40)
+    assert reason(two, "ruby", _7="event", _8="event") == "timer_lock_or_child"
+    assert reason(two, "ruby", _7="socket", _8="event") == "socket"
+    assert reason(two, "ruby", _7="event", _8="socket") == "ready"
+    assert reason(two, _7="socket", _8="event") == "ready"
+    assert reason(FUTEX + 7 + (8 + 1 << 40)) == "lock"
     assert reason(READ + 7, _7="pipe") == "pipe"
     assert reason(READ + 7) == "other"
     assert reason(READ + deep + NOT_KNOWN) == "file"

@@ -20,6 +20,7 @@ module Probescope
       OTHER = 60_005
       NO_FILE = 65_534
       NOT_KNOWN = 65_535
+      WHY = (1 << 23) - 1
       # A lock, a timer and the end of a child are one call in Ruby.
       RUBY = "timer_lock_or_child"
       POLLS = %w[poll ppoll].freeze
@@ -174,10 +175,13 @@ module Probescope
       end
 
       def reason_of(pid, what)
-        why, file = what >> 17, what & NOT_KNOWN
+        why, file = (what >> 17) & WHY, what & NOT_KNOWN
         return [OTHER_THAN_CALLS[why], nil] if OTHER_THAN_CALLS.key?(why)
 
         call = name_of(why - 1)
+        also = what >> 40
+        return [of_two_files(file, also - 1, pid), call] if also.positive? && POLLS.include?(call)
+
         [of_a_call(call, what[16] == 1, file, pid), call]
       end
 
@@ -203,6 +207,12 @@ module Probescope
         return ruby?(pid) ? RUBY : "timer" if file == NO_FILE
 
         of_a_file(pid, file)
+      end
+
+      # A thread of Ruby up to 3.2 polls Ruby's eventfd beside the file that it waits for. If another
+      # thread does that already, the main thread polls an eventfd of its own beside it.
+      def of_two_files(file, also, pid)
+        ruby?(pid) && files(pid)[also] == "event" ? of_a_file(pid, file) : "ready"
       end
 
       # Ruby wakes its own threads by an eventfd.

@@ -25,6 +25,7 @@ OTHER_THAN_CALLS = {
 OTHER = 60_005
 NO_FILE = 65_534
 NOT_KNOWN = 65_535
+WHY = (1 << 23) - 1
 # A lock, a timer and the end of a child are one call in Ruby.
 RUBY = "timer_lock_or_child"
 POLLS = ("poll", "ppoll")
@@ -173,10 +174,12 @@ class OffCpu:
 
     def reason(self, what: int) -> Tuple[str, Optional[str]]:
         """The reason of a wait, and the name of the system call or None."""
-        why, file = what >> 17, what & NOT_KNOWN
+        why, file = what >> 17 & WHY, what & NOT_KNOWN
         if why in OTHER_THAN_CALLS:
             return OTHER_THAN_CALLS[why], None
         call = syscalls.NUMBERS.get(os.uname().machine, {}).get(why - 1, f"syscall {why - 1}")
+        if what >> 40 and call in POLLS:
+            return self._of_two_files(file, (what >> 40) - 1), call
         return self._of_a_call(call, bool(what >> 16 & 1), file), call
 
     def _of_a_call(self, call: str, deep: bool, file: int) -> str:
@@ -201,6 +204,12 @@ class OffCpu:
         if file == NO_FILE:
             return RUBY if self._is_ruby else "timer"
         return self._of_a_file(file)
+
+    def _of_two_files(self, file: int, also: int) -> str:
+        """A thread of Ruby up to 3.2 polls Ruby's eventfd beside the file that it waits for. If another
+        thread does that already, the main thread polls an eventfd of its own beside it."""
+        kind = self._result.quiet.files.get(also) if self._result.quiet else None
+        return self._of_a_file(file) if self._is_ruby and kind == "event" else "ready"
 
     def _of_a_file(self, file: int) -> str:
         """Ruby wakes its own threads by an eventfd."""
