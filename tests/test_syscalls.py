@@ -276,7 +276,10 @@ def test_each_path_has_a_row(bpf, program, children):
     (made,) = (row for row in rows if row["call"].startswith("mkdir"))
     (stats,) = (row for row in told["rows"] if row["function"] == "stats")
     assert (made["path"], made["errors"]) == (stats["path"], {"EEXIST": 3})
-    assert (told["cut_paths"], told["unread_paths"]) == (0, 0)
+    # From 3.12 on os.fork() opens a file. An fstat() of glibc can be a call with an empty path.
+    empty = [(row["function"], row["call"]) for row in told["rows"] if not row["path"]]
+    assert empty in ([], [("forks", "newfstatat")] * (sys.version_info >= (3, 12)))
+    assert (told["cut_paths"], told["unread_paths"]) == (0, len(empty))
 
 
 def test_calls_that_seccomp_refuses_are_counted_and_are_in_no_row(bpf, program, children):
