@@ -11,7 +11,7 @@ class SyscallsGenerator
     "python/probescope/command/syscalls.py" => :python
   }.freeze
   MACHINES = %w[x86_64 aarch64].freeze
-  KINDS = %w[file socket timer child lock ready memory other].freeze
+  KINDS = %w[file file_lock socket timer child lock ready memory other].freeze
   MADE = "Generated from #{SOURCE} by `rake generate`. Do not edit.".freeze
 
   Error = Class.new(StandardError)

@@ -21,7 +21,7 @@ from tracing import Child
 COMMAND = [sys.executable, "-m", "probescope"]
 
 PROGRAM = """
-import json, os, socket, threading, time
+import fcntl, json, os, socket, threading, time
 import gate
 
 LOCK = threading.Lock()
@@ -52,6 +52,16 @@ def ships():
     with LOCK:
         pass
 
+def lends(lent):
+    with open(__file__) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        lent.set()
+        time.sleep(0.2)  # closing the file releases its lock
+
+def borrows():
+    with open(__file__) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+
 def reads_a_pipe(pipe):
     os.read(pipe, 1)
 
@@ -78,6 +88,12 @@ def work():
     HELD.wait()
     own(ships)
     holder.join()
+    lent = threading.Event()
+    lender = threading.Thread(target=own, args=(lends, lent))
+    lender.start()
+    lent.wait()
+    own(borrows)
+    lender.join()
     ends = os.pipe()
     later(0.2, os.write, ends[1], b"x")
     own(reads_a_pipe, ends[0])
@@ -144,16 +160,18 @@ def test_the_times_are_those_of_the_program_and_add_up(bpf, program, children):
     assert cpu * 0.98 - 20_000_000 - max(0, told["left_over_ns"]) <= least <= cpu * 1.02 + 20_000_000
     reasons = {
         name: row_of(told, name)["reasons"][0]["reason"]
-        for name in ("naps", "listens", "waits_for_a_child", "ships", "reads_a_pipe")
+        for name in ("naps", "listens", "waits_for_a_child", "ships", "borrows", "reads_a_pipe")
     }
     assert reasons == {
         "naps": "timer",
         "listens": "socket",
         "waits_for_a_child": "child",
         "ships": "lock",
+        "borrows": "file_lock",
         "reads_a_pipe": "pipe",
     }
     assert row_of(told, "ships")["woken_by"][0]["function"] == "holds"
+    assert row_of(told, "borrows")["woken_by"][0]["function"] == "lends"
     assert (told["lost"]["unread"], told["lost"]["map_full"]) == (0, 0)
     # The idle threads: 12 of them, each for the whole time.
     outside = row_of(told, None)

@@ -24,7 +24,7 @@ ROUNDS = 4
 # The times that the program measures are without the time in which its thread was ready to run and
 # had no CPU.
 PROGRAM = f"""
-import os, queue, select, socket, threading, time
+import fcntl, os, queue, select, socket, threading, time
 import gate
 
 ROUNDS = {ROUNDS}
@@ -55,6 +55,19 @@ def holds(taken):
     with LOCK:  # holds
         taken.set()
         time.sleep(0.05)
+
+def flocks():
+    with open(__file__) as file:
+        began = now()
+        fcntl.flock(file, fcntl.LOCK_EX)  # flocks
+        took("flocks", began)
+
+def lends(taken):
+    with open(__file__) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        taken.set()
+        time.sleep(0.05)
+        fcntl.flock(file, fcntl.LOCK_UN)  # lends
 
 def pops():
     began = now()
@@ -128,6 +141,12 @@ def one_round():
     taken.wait()
     locks()
     holder.join()
+    taken.clear()
+    lender = threading.Thread(target=lends, args=(taken,))
+    lender.start()
+    taken.wait()
+    flocks()
+    lender.join()
     with_other(pops, puts)
     with_other(meets, notifies)
     event = threading.Event()
@@ -212,6 +231,7 @@ LOCK = "lock"
 KINDS = {
     "naps": "sleep",
     "locks": LOCK,
+    "flocks": "file lock",
     "pops": LOCK,
     "meets": LOCK,
     "expects": LOCK,
@@ -224,6 +244,7 @@ KINDS = {
 ENDED_BY = {
     "naps": None,
     "locks": "holds",
+    "flocks": "lends",
     "pops": "puts",
     "meets": "notifies",
     "expects": "sets",

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "syscalls"
 require_relative "table"
 require_relative "../tracing/off_cpu"
 require_relative "../tracing/thread_states"
@@ -31,7 +32,7 @@ module Probescope
                     VM lock: CPython 3.11 to 3.14. other: not known
           FUNCTION  (no traced function) where none was open
           WOKEN BY  function of the thread of the process that ended most of the time blocked, and how much, if
-                    both were in the same futex. Wake-ups through pipes, sockets and timers have none.
+                    both were in the same futex, or if it released a file lock. Wake-ups through pipes, sockets and timers have none.
       TEXT
       EXAMPLES = <<~TEXT
         probescope offcpu -p 4711                    for 10 seconds
@@ -158,6 +159,8 @@ module Probescope
       end
 
       private
+
+      def program_arguments = [*super, Syscalls.file_lock]
 
       # Before the interval begins. A trace that is refused has one line of error.
       def heard(answer)

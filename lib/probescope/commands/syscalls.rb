@@ -225,6 +225,13 @@ module Probescope
         numbers.fetch(number) { "syscall #{number}" }
       end
 
+      # The argument with which offcpu.bt and waits_kernel.bt recognise waits for file locks: one more
+      # than the number of flock().
+      def self.file_lock
+        numbers = Tracing::Syscalls::NUMBERS.fetch(Etc.uname[:machine], {})
+        (numbers.key("flock") || -1).succ.to_s
+      end
+
       def initialize
         super
         @failed = false

@@ -39,7 +39,7 @@ module Probescope
                      nearest line of Ruby code. By the kernel: line of the innermost function of the
                      application, or (definition) where only the line is known at which it is defined
           ENDED BY   where the thread was that ended most of the time blocked: it unlocked the Mutex, or filled
-                     the Queue (Ruby 3.3 and later). By the kernel: for locks and the GIL
+                     the Queue (Ruby 3.3 and later). By the kernel: for locks, file locks (flock) and the GIL
       TEXT
       EXAMPLES = <<~TEXT
         probescope waits -p 4711                for 10 seconds
@@ -50,7 +50,8 @@ module Probescope
       # Printed before the interval begins.
       BY_PROCESS = "the process reports waits: those in which a thread gives up the VM lock"
       BY_KERNEL = "the kernel reports waits: the kind of system call, and not which lock, file or socket; " \
-                  "who ended it for locks and the GIL only; of threads that make calls of traced functions"
+                  "who ended it for locks, flock and the GIL only; of threads that make calls of " \
+                  "traced functions"
       REACH = "listens to every system call, switch and wake-up of the machine: all processes pay for it"
 
       # What the line of a row is.
@@ -113,7 +114,7 @@ module Probescope
         GIL = 60_002
         # What a kind of system call waits for (Tracing::Syscalls::KINDS).
         KINDS = {"lock" => "lock", "timer" => "sleep", "child" => "child", "socket" => "socket",
-                 "ready" => "event loop or socket", "file" => "file"}.freeze
+                 "ready" => "event loop or socket", "file" => "file", "file_lock" => "file lock"}.freeze
         # Ruby 3.1 waits for most things in the same two calls, on whichever thread has its timer.
         RUBY = {**KINDS, "lock" => "lock, queue, sleep or VM lock",
                          "ready" => "lock, queue, sleep, socket or child"}.freeze
@@ -234,6 +235,8 @@ module Probescope
 
         warn("probescope: #{by_kernel? ? "#{BY_KERNEL}; #{REACH}" : BY_PROCESS}")
       end
+
+      def program_arguments = [*super, Syscalls.file_lock]
 
       def report_of(part) = (by_kernel? ? KernelReport : Report).new(part, definition)
     end

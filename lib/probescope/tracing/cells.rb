@@ -17,7 +17,8 @@ module Probescope
       NO_FUNCTION = "(no traced function)"
       # Reasons of offcpu whose words are not their names.
       REASONS = {"vm_lock" => "VM lock", "timer_lock_or_child" => "timer, lock or child",
-                 "page_fault" => "page fault", "ready" => "any of several files"}.freeze
+                 "page_fault" => "page fault", "file_lock" => "file lock",
+                 "ready" => "any of several files"}.freeze
 
       module_function
 

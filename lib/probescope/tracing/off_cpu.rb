@@ -27,7 +27,7 @@ module Probescope
       SELECTS = %w[select pselect6].freeze
       SIGNALS = %w[pause rt_sigtimedwait rt_sigsuspend].freeze
       # Calls that wait for the file in their first argument.
-      OF_A_FILE = [*Syscalls::BYTES, "ioctl", "fcntl", "flock", "close"].freeze
+      OF_A_FILE = [*Syscalls::BYTES, "ioctl", "fcntl", "close"].freeze
       # A thread without any event in the interval ran all the time or never. /proc is read some ms
       # before and after.
       RAN = 0.9

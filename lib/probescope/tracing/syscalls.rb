@@ -213,7 +213,7 @@ module Probescope
         "getsockname" => "socket", "getpeername" => "socket", "socketpair" => "socket",
         "setsockopt" => "socket", "getsockopt" => "socket", "clone" => "child", "fork" => "child",
         "vfork" => "child", "execve" => "child", "exit" => "child", "wait4" => "child",
-        "semop" => "lock", "fcntl" => "file", "flock" => "file", "fsync" => "file",
+        "semop" => "lock", "fcntl" => "file", "flock" => "file_lock", "fsync" => "file",
         "fdatasync" => "file", "truncate" => "file", "ftruncate" => "file", "getdents" => "file",
         "getcwd" => "file", "chdir" => "file", "fchdir" => "file", "rename" => "file",
         "mkdir" => "file", "rmdir" => "file", "creat" => "file", "link" => "file",

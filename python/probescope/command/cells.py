@@ -25,6 +25,7 @@ REASONS = {
     "vm_lock": "VM lock",
     "timer_lock_or_child": "timer, lock or child",
     "page_fault": "page fault",
+    "file_lock": "file lock",
     "ready": "any of several files",
 }
 TRACE_ID = re.compile(r"[0-9a-fA-F]{2}-([0-9a-fA-F]{32})-")

@@ -32,7 +32,7 @@ POLLS = ("poll", "ppoll")
 SELECTS = ("select", "pselect6")
 SIGNALS = ("pause", "rt_sigtimedwait", "rt_sigsuspend")
 # Calls that wait for the file in their first argument.
-OF_A_FILE = syscalls.BYTES | {"ioctl", "fcntl", "flock", "close"}
+OF_A_FILE = syscalls.BYTES | {"ioctl", "fcntl", "close"}
 # A thread without any event in the interval ran all the time or never. /proc is read some ms before
 # and after.
 RAN = 0.9

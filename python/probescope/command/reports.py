@@ -467,7 +467,7 @@ class WaitsByKernel(Report):
     SHARE = "blocked_share"
     BEFORE = (
         "the kernel reports waits: the kind of system call, and not which lock, file or socket; who "
-        "ended it for locks and the GIL only; of threads that make calls of traced functions"
+        "ended it for locks, flock and the GIL only; of threads that make calls of traced functions"
     )
     REACH = ["listens to every system call, switch and wake-up of the machine: all processes pay for it"]
     # The program's number for a wait for CPython's GIL. Others are one more than a system call's.
@@ -480,6 +480,7 @@ class WaitsByKernel(Report):
         "socket": "socket",
         "ready": "event loop or socket",
         "file": "file",
+        "file_lock": "file lock",
     }
     # Ruby 3.1 waits for most things in the same two calls, on whichever thread has its timer.
     RUBY = {
@@ -874,6 +875,14 @@ def _errors(parts: List[Dict[int, int]]) -> Dict[str, int]:
             every[number] = every.get(number, 0) + times
     found = sorted((-times, number) for number, times in every.items())
     return {syscalls.ERRORS.get(number, f"error {number}"): -times for times, number in found}
+
+
+def file_lock() -> str:
+    """The argument with which offcpu.bt and waits_kernel.bt recognise waits for file locks: one more
+    than the number of flock().
+    """
+    names = syscalls.NUMBERS.get(os.uname().machine, {})
+    return str(next((number + 1 for number, name in names.items() if name == "flock"), 0))
 
 
 def call_name(number: int) -> str:

@@ -815,7 +815,7 @@ KINDS = {
     "wait4": "child",
     "semop": "lock",
     "fcntl": "file",
-    "flock": "file",
+    "flock": "file_lock",
     "fsync": "file",
     "fdatasync": "file",
     "truncate": "file",

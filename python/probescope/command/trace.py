@@ -29,6 +29,7 @@ from probescope.command.reports import (
     SyscallsFiles,
     command_of,
     definition_of,
+    file_lock,
     report_of,
 )
 from probescope.command.result import Result, clock, iso, ratio
@@ -299,11 +300,14 @@ def sort_column(name: str, heading: str) -> Column:
 
 def arguments(options: Any, name: str, report: Any) -> List[str]:
     """The program's arguments from $2 on. For slow: the threshold, and "keep". For reports: the
-    time after which the program ends by itself. For syscalls: also the shortest call to count.
+    time after which the program ends by itself. For syscalls: also the shortest call to count. For
+    waits: also what a wait for a file lock is.
     """
     closing = str(max(1, round((options.seconds - EARLY) * 1e9))) if options.seconds and report else ""
     if command_of(name) == "syscalls":
         return [closing or "0", str(options.slower)]
+    if command_of(name) in ("offcpu", "waits"):
+        return [closing or "0", file_lock()]
     if command_of(name) == "on" and options.stack is not None:
         return [closing or "0", str(options.stack)]
     if name.startswith("slow"):
