@@ -20,6 +20,9 @@ from tracing import Child
 
 COMMAND = [sys.executable, "-m", "probescope"]
 ROUNDS = 4
+STRIDES = 10
+# With so many lines a function's line table has some 4 KiB.
+TALL = "\n".join(f"    a = b{number} = 1" for number in range(400))
 
 # The times that the program measures are without the time in which its thread was ready to run and
 # had no CPU.
@@ -45,6 +48,13 @@ def naps():
     began = now()
     time.sleep(0.05)  # naps
     took("naps", began)
+
+def strides():
+{TALL}
+    began = now()
+    for _ in range({STRIDES}):
+        time.sleep(0.005)  # strides
+    took("strides", began)
 
 def locks():
     began = now()
@@ -135,6 +145,7 @@ def with_other(wait, function, *arguments):
 
 def one_round():
     naps()
+    strides()
     taken = threading.Event()
     holder = threading.Thread(target=holds, args=(taken,))
     holder.start()
@@ -230,6 +241,7 @@ LOCK = "lock"
 # {function: what it waits for}
 KINDS = {
     "naps": "sleep",
+    "strides": "sleep",
     "locks": LOCK,
     "flocks": "file lock",
     "pops": LOCK,
@@ -243,6 +255,7 @@ KINDS = {
 # {function: the one that ends its waits}
 ENDED_BY = {
     "naps": None,
+    "strides": None,
     "locks": "holds",
     "flocks": "lends",
     "pops": "puts",
@@ -334,7 +347,7 @@ def test_each_wait_has_its_kind_its_line_its_time_and_who_ended_it(bpf, program,
     told, clocks, child = traced(program, children, PROGRAM)
     for function, what in KINDS.items():
         row = row_of(told, function, what)
-        assert row["waits"] == ROUNDS, row
+        assert row["waits"] == ROUNDS * (STRIDES if function == "strides" else 1), row
         assert (row["line"], row["line_is"]) == (line_of(function), "current"), row
         assert row["longest_ns"] <= row["blocked_ns"] <= clocks[function] * 1.02, (row, clocks)
         # A wait for a lock goes on with one for the GIL, in a row of its own.
