@@ -12,7 +12,7 @@ require_relative "junit"
 class TestRun
   LOGS = File.expand_path("../tmp/test", __dir__)
   REPEATED = "#{LOGS}/repeated.txt".freeze # a line for each test that passed only when repeated
-  MOST_REPEATED = 3
+  MOST_REPEATED = 6
   # Lines of the output that are repeated in the totals: those of linters and of C tests.
   TOLD = /offenses|^core \(.*(failed|notes)|^memcheck|skipped/
   # sudo clears the environment. RSpec needs these variables of it.
@@ -83,7 +83,7 @@ class TestRun
     @failed << name unless rspec(name, *arguments, directory: directory, alone: alone)
   end
 
-  # Repeats up to three failed examples, alone. An example that failed because the machine was busy
+  # Repeats up to MOST_REPEATED failed examples, alone. An example that failed because the machine was busy
   # passes then; a broken one fails again.
   def again(name, directory: ".")
     return unless @failed.include?(name) && (1..MOST_REPEATED).cover?(@results[name]&.failed&.size)

@@ -101,7 +101,8 @@ RSpec.describe "Commands beside each other", :bpf do
   end
 
   programs.each do |language, program|
-    it "count all that a #{language} process does while others attach and leave" do
+    it "count all that a #{language} process does while others attach and leave",
+       full: "attaches for minutes beside other tests" do
       process = Dir.mktmpdir do |folder|
         path = File.join(folder, "worker.#{language == "Ruby" ? "rb" : "py"}")
         File.write(path, program)

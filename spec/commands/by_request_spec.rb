@@ -92,7 +92,7 @@ RSpec.describe "The commands with --by-request", :bpf do
                    within: seconds + 60).json["rows"]
       end
 
-      it "divides the time on the CPU among the requests" do
+      it "divides the time on the CPU among the requests", full: "measures for minutes beside other tests" do
         skip "it takes no samples" if suffix == "py" && free_threaded?
         process = start("burn")
         skip_unless_served(process, "sample__stats")

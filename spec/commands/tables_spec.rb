@@ -130,7 +130,8 @@ RSpec.describe "The commands that trace", :bpf do
   end
 
   # Row 0 is in no request, row 1 in an ended request, row 2 in a running job.
-  it "--by-request: names the request of each row, in the same way for each process" do
+  it "--by-request: names the request of each row, in the same way for each process",
+     full: "attaches for minutes beside other tests" do
     requests = [{"method" => "JOB", "route" => "Mail"}, {"method" => "GET", "route" => "/orders/:id"},
                 {"method" => nil, "route" => nil}]
     %w[hot exceptions alloc].each do |command|

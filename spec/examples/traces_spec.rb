@@ -29,7 +29,8 @@ RSpec.describe "examples/traces.sh" do
   # GIVEN both applications, of which one calls the other, WHEN the bridge is attached, THEN one
   # trace has slow functions of each, below that request's own spans and within their times, and
   # names the line of the costly exception.
-  it "shows one request through both languages, and leaves nothing behind", :bpf, :jaeger do
+  it "shows one request through both languages, and leaves nothing behind", :bpf, :jaeger,
+     full: "starts three servers and two tracers" do
     Support::Jaeger.require! { |reason| skip reason }
     Support::FlaskApp.require! { |reason| skip reason }
     child = traces_sh("--stay", env: {"JAEGER" => Support::Jaeger.path, "RUBY" => RbConfig.ruby,

@@ -80,7 +80,8 @@ RSpec.describe "Hostile processes", :bpf do
   describe "whose probescope_info is not at the reported address", :python do
     {"at the end of the address space" => 0xffffffff00000000, "where nothing is mapped" => 0x5000_0000,
      "before it" => -hostile::AT - 8}.each do |where, symbol|
-      it "is #{where}: it is refused, and the others are listed" do
+      rest = {full: "another address"} unless where == "before it"
+      it "is #{where}: it is refused, and the others are listed", **rest.to_h do
         process = hostile(hostile.elf(symbol: symbol))
         expect(said_of(process.pid)).to match(/it has no memory at|it tells of/)
         refused(process.pid, /it has no memory at|it tells of/)

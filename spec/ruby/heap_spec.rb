@@ -17,7 +17,8 @@ RSpec.describe "the heap of a traced application", :bpf do
                   backtrace__done]
 
   # Ruby's own test_each_object_no_garbage.
-  it "gives ObjectSpace.each_object no Array or Hash that cannot be inspected, while functions are hooked" do
+  it "gives ObjectSpace.each_object no Array or Hash that cannot be inspected, while functions are hooked",
+     full: "computes for minutes beside other tests" do
     seen = report(everything, <<~RUBY)
       Shop = Class.new
       GC.disable

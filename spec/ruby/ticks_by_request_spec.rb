@@ -108,7 +108,8 @@ RSpec.describe "samples of requests at the tick", :bpf do
     end
   end
 
-  it "belong to requests that have ended, and not to later ones" do
+  it "belong to requests that have ended, and not to later ones",
+     full: "measures for minutes beside other tests" do
     attempts do
       run = traced(<<~RUBY)
         def long(n) = (i = 0; i += 1 while i < n)
@@ -157,7 +158,8 @@ RSpec.describe "samples of requests at the tick", :bpf do
     expect(found.keys).to include("GET /a", "GET /b")
   end
 
-  it "are taken while requests are created and dropped in threads, fibers and children, and objects move" do
+  it "are taken while requests are created and dropped in threads, fibers and children, and objects move",
+     full: "the crash hunt does the same" do
     run = traced(<<~RUBY)
       def fresh(n) = within(request("GET /" + (97 + n % 20).chr)) { burn(n % 20 * 100) }
 

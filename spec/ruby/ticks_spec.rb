@@ -139,7 +139,7 @@ RSpec.describe "samples at the tick", :bpf do
 
   # The kernel looks at CPU clocks only some 250 times a second. When a timer ran 1 ms and more from
   # the beginning of its thread, threads of 1 ms had no sample.
-  it "give threads that end within a tick their share" do
+  it "give threads that end within a tick their share", full: "measures for minutes beside other tests" do
     attempts do
       run = trace(common + <<~RUBY, fields)
         def first = spin(20_000)

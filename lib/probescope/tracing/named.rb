@@ -26,7 +26,7 @@ module Probescope
         named, others = pids.partition { |pid| Names.comm?(pid, @name) }
         others -= @slow.keys
         others = InTurns.of(others).map(&:first) if others.size > MANY
-        titles = Reader.ask_each(:title, others, limit: now + SECONDS)
+        titles = Reader.ask_each(:title, others, limit: Reader.deadline(SECONDS))
         named + others.zip(titles).filter_map { |pid, title| pid if match?(pid, title) }
       end
 

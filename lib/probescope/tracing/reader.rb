@@ -3,6 +3,7 @@
 require "io/wait"
 require "socket"
 require_relative "bounds"
+require_relative "deadline"
 require_relative "descriptors"
 require_relative "foreign"
 require_relative "identity"
@@ -18,8 +19,8 @@ module Probescope
     # waits for the child's end. Until the child has ended, its process is not read again: each
     # further question would leave one more such child behind.
     class Reader
-      # LIMIT: seconds that an answer may take. LONGEST: seconds that it may take while the child
-      # waits for a CPU or uses one.
+      # LIMIT: seconds that an answer may take. LONGEST: seconds that it may take while the child uses
+      # a CPU. While the child waits for a CPU, the answer may take longer (Deadline).
       LIMIT = 1.0
       LONGEST = 5.0
       # The most killed children that are still waiting for processes of one user. Beyond that, no
@@ -40,6 +41,12 @@ module Probescope
         # See #ask_each.
         def ask_each(...) = ours.ask_each(...)
 
+        # See #run_delay.
+        def run_delay = ours.run_delay
+
+        # Returns a Deadline for requests to the reader of this process.
+        def deadline(seconds) = Deadline.new(seconds, ours)
+
         private
 
         def ours
@@ -51,6 +58,7 @@ module Probescope
       def initialize
         @parent = Process.pid
         @left = {} # [pid, start time] => Left
+        @delayed = 0.0 # seconds that killed children waited for a CPU
       end
 
       # False in a forked child, which must not use its parent's reader.
@@ -71,16 +79,26 @@ module Probescope
       end
 
       # Asks the same question about several subjects. Returns a value or a Refused for each, in
-      # their order. limit: the time after which the remaining subjects get no answer.
+      # their order. limit: a Deadline, after which the remaining subjects get no answer.
       def ask_each(question, subjects, *arguments, limit: nil)
         answers = []
-        while answers.size < subjects.size && (limit.nil? || now < limit)
+        until answers.size == subjects.size || limit&.passed?
           answers.concat(some(question, subjects.drop(answers.size), arguments))
         end
         answers
       end
 
+      # The seconds that the calling thread and the children have waited for a CPU so far, 0 where
+      # the kernel does not count them (CONFIG_SCHED_INFO).
+      def run_delay = @delayed + delay_of("thread-self") + (@socket ? delay_of(@pid) : 0.0)
+
       private
+
+      def delay_of(process)
+        File.read("/proc/#{process}/schedstat").split[1].to_i / 1e9
+      rescue SystemCallError
+        0.0
+      end
 
       # Asks about the first subjects, at least one, until the child stops answering.
       def some(question, subjects, arguments)
@@ -142,10 +160,12 @@ module Probescope
 
       # Returns the next frame. Raises Late or Ended.
       def take
-        began = moved = now
+        moved = now
+        longest = nil
         until @socket.wait_readable(LIMIT / 4)
+          longest ||= Deadline.new(LONGEST - (LIMIT / 4), self)
           moved = now if running?
-          raise Late if now - moved >= LIMIT || now - began > LONGEST
+          raise Late if now - moved >= LIMIT || longest.passed?
         end
         Frames.read(@socket) or raise Ended
       rescue SystemCallError
@@ -174,6 +194,7 @@ module Probescope
 
       # Kills the child. Returns the thread that waits for its end.
       def stop
+        @delayed += delay_of(@pid)
         Process.kill(:KILL, @pid)
         @thread
       rescue Errno::ESRCH

@@ -83,10 +83,10 @@ module Probescope
       # user's second. A process is read again after a pause only (Strangers), if it has no library,
       # if the block returned false, or if the block raised Error.
       def look(pids, seconds: SECONDS)
-        limit = now + seconds
+        deadline = Reader.deadline(seconds)
         @strangers.keep(pids.to_set)
         InTurns.of(pids).each do |pid, owner|
-          break if now > limit
+          break if deadline.passed?
           next if @slow.key?(owner) && now < @slow[owner].last
 
           @strangers.look(pid) { (process = ProbedProcess.try(pid)) && yield(process) }

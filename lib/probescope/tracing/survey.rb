@@ -9,7 +9,7 @@ module Probescope
     # Asks one question about many processes. A user may start thousands of processes that are slow
     # to read, and must not hide the processes of other users. So the next process is always one of
     # the user on whom the least time was spent. Users with a process that was not read in time come
-    # last. After SECONDS the survey ends.
+    # last. The survey ends after SECONDS, in which waits for a CPU do not count (Deadline).
     class Survey
       SECONDS = 3.5
       # Processes of one user that are read in a row.
@@ -32,8 +32,8 @@ module Probescope
         @writing = {} # pids that were busy once, and are asked a second time
         @queues = pids.group_by { |pid| Identity.owner(pid) }.except(nil)
         @spent = Hash.new(0.0)
-        @limit = now + seconds
-        turn(next_owner) until @queues.empty? || now > @limit
+        @limit = Reader.deadline(seconds)
+        turn(next_owner) until @queues.empty? || @limit.passed?
         @queues.each_value do |rest|
           rest.each { |pid| @set_aside[pid] = "process #{pid}: there was no time to look at it" }
         end

@@ -22,8 +22,9 @@ from typing import Any, Dict, List, NoReturn, Optional
 from probescope.command import bounds, foreign
 from probescope.command.errors import CommandError, Refused
 
-# Time limits in seconds. LONGEST applies while the child uses a CPU or waits for one.
-LIMIT, LONGEST = 1.0, 5.0
+# Time limits in seconds. LONGEST applies while the child uses a CPU. Its waits for a CPU are not
+# counted, up to MOST_DELAYED (docs/decisions/163-foreign-processes-are-read-in-a-child.md).
+LIMIT, LONGEST, MOST_DELAYED = 1.0, 5.0, 15.0
 LATE = f"it was not read within {LIMIT:.0f} s"
 SIZE = struct.Struct("<I")
 
@@ -64,11 +65,15 @@ class Reader:
         assert self._socket
         _write(self._socket, message)
         began = moved = time.monotonic()
+        delayed = None
         while not select.select([self._socket], [], [], LIMIT / 4)[0]:
             now = time.monotonic()
+            if delayed is None:
+                delayed = self._run_delay()
             if self._running():
                 moved = now
-            if now - moved >= LIMIT or now - began > LONGEST:
+            longest = LONGEST + min(self._run_delay() - delayed, MOST_DELAYED)
+            if now - moved >= LIMIT or now - began > longest:
                 raise TimeoutError
         answer = _read(self._socket)
         if not isinstance(answer, foreign.Handed):
@@ -88,6 +93,16 @@ class Reader:
             state, *fields = file.read().rpartition(b") ")[2].split()
         before, self._cpu = self._cpu, fields[10:12]
         return state == b"R" or self._cpu != before
+
+    def _run_delay(self) -> float:
+        """The seconds that the child has waited for a CPU, 0 where the kernel does not count them
+        (CONFIG_SCHED_INFO).
+        """
+        try:
+            with open(f"/proc/{self._pid}/schedstat") as file:
+                return int(file.read().split()[1]) / 1e9
+        except (OSError, IndexError):
+            return 0.0
 
     def _start(self) -> None:
         self._socket, other = socket.socketpair()

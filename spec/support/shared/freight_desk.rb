@@ -40,7 +40,8 @@ RSpec.shared_examples "a freight desk" do |language|
   end
 
   # The commands trace the master's workers, as in the guide.
-  it "shows its mistakes under load, and none when they are fixed", :bpf do
+  it "shows its mistakes under load, and none when they are fixed", :bpf,
+     full: "measures for minutes beside other tests" do
     app = started(language.fetch(:app))
     skip_unless_served(app, "sample__stats", "backtrace__done")
     load = keep(app.load)
