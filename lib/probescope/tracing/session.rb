@@ -235,7 +235,7 @@ module Probescope
         return unless @function
 
         pids = Survey.pids
-        answers = Reader.ask_each(:maps?, pids, @function.id, limit: now + seconds)
+        answers = Reader.ask_each(:maps?, pids, @function.id, limit: Reader.deadline(seconds))
         unknown = answers.count { |one| one.is_a?(Refused) && one.kind != :gone }
         [answers.count(true), unknown.zero? && answers.size == pids.size]
       end
