@@ -161,7 +161,9 @@ RSpec.describe "offcpu on a Ruby process", :bpf do
     expect(told["reach"]).to eq([Probescope::CLI.command("offcpu")::REACH])
   end
 
-  it "tells how long a thread that computes was queued beside another process" do
+  # The example above has this function, too, mostly with less time in the queue.
+  it "tells how long a thread that computes was queued beside another process",
+     full: "keeps a CPU busy with another process" do
     expect(system("taskset", "-a", "-c", "-p", "0", shop.pid.to_s, out: File::NULL)).to be(true)
     beside = spawn("taskset", "-c", "0", RbConfig.ruby, "-e", "loop {}")
     told, own, _threads, missed = traced

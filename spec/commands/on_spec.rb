@@ -204,7 +204,8 @@ RSpec.describe "on EVENT, with a Ruby process", :bpf do
     expect(others.map { |process| breakpoint?(process) }).to eq([false, false])
   end
 
-  it "shows what was counted until the process ended" do
+  # endings_spec.rb has the end of a process for another command.
+  it "shows what was counted until the process ended", full: "another one of its kind" do
     command = probescope_start("on", asked, "-p", shop.pid, "-d", 600, "--json")
     command.await_line(/listens to/, stream: :err, within: 600)
     await_intervals(shop)

@@ -239,7 +239,7 @@ RSpec.describe "function__here", :bpf do
     run.finish
   end
 
-  it "leads to functions of the program, or says that the library works, at whatever moment the process is stopped" do
+  it "leads to functions of the program, or tells of the library's work, whenever the process is stopped" do
     run = start(<<~RUBY, fields)
       #{desk}
       class Desk
