@@ -157,7 +157,10 @@ def test_the_times_are_those_of_the_program_and_add_up(bpf, program, children):
     assert sum(map(off, told["rows"])) == blocked + told["queued_ns"]
     # What is left over may be time on the CPU.
     cpu, least = told["cpu_share"] * told["seconds"] * 1e9, told["on_cpu_ns"]
-    assert cpu * 0.98 - 20_000_000 - max(0, told["left_over_ns"]) <= least <= cpu * 1.02 + 20_000_000
+    assert least >= cpu * 0.98 - 20_000_000 - max(0, told["left_over_ns"])
+    # If a thread's way off the CPU and its way back were not seen, it was on the CPU in between.
+    if not any("that were not seen" in text for text in told["warnings"]):
+        assert least <= cpu * 1.02 + 20_000_000
     reasons = {
         name: row_of(told, name)["reasons"][0]["reason"]
         for name in ("naps", "listens", "waits_for_a_child", "ships", "borrows", "reads_a_pipe")
@@ -177,10 +180,6 @@ def test_the_times_are_those_of_the_program_and_add_up(bpf, program, children):
     outside = row_of(told, None)
     assert outside["blocked_ns"] >= 12 * 0.98 * told["seconds"] * 1e9
     assert told["threads"] >= known["threads"] >= 13
-
-
-def test_the_gil_is_a_reason_of_its_own(bpf, program, children):
-    told, _ = traced(program, children)
     if any("where it is in this CPython is not known" in line for line in told["not_covered"]):
         assert "vm_lock" not in told["blocked_ns"]
     else:

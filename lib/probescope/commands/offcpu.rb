@@ -172,7 +172,8 @@ module Probescope
       def check(result)
         super
         if result.missed.positive?
-          say("switches of threads that were not seen: #{result.missed}; their times are left over")
+          say("switches of threads that were not seen: #{result.missed}; " \
+              "their times are left over, or on the CPU")
         end
         incomplete = report_of(result).incomplete
         say(incomplete) if incomplete

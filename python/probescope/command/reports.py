@@ -961,7 +961,8 @@ class Offcpu(Report):
     def warnings(self, room: int) -> List[str]:
         found, missed = [], self.result.sum("missed")
         if missed:
-            found.append(f"switches of threads that were not seen: {missed}; their times are left over")
+            times = "their times are left over, or on the CPU"
+            found.append(f"switches of threads that were not seen: {missed}; {times}")
         if abs(self._times.left_over_ns) > self.LEFT_OVER * self._times.thread_ns:
             found.append(
                 f"the times of the threads do not add up: {self._left_over()} of "
