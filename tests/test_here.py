@@ -417,6 +417,7 @@ gate.done()
     run.finish()
 
 
+@pytest.mark.full("the gate has the waits for the GIL, which are found by its futexes")
 @pytest.mark.skipif(
     bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="of another CPython: with a GIL"
 )

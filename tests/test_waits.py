@@ -380,6 +380,7 @@ def test_a_wait_for_the_gil_is_told_and_so_is_who_had_it(bpf, program, children)
     assert sum(by.values()) <= 0.05 * row["blocked_ns"], row
 
 
+@pytest.mark.full("the gate has gvl on a Python process in the spec of the gem")
 @with_known_gil
 def test_gvl_has_the_threads_that_wait_for_the_gil(bpf, program, children):
     told, times, child = traced(program, children, GIL_PROGRAM, "gvl")
@@ -389,6 +390,7 @@ def test_gvl_has_the_threads_that_wait_for_the_gil(bpf, program, children):
     assert "the kernel reports waits for the GIL" in child.err
 
 
+@pytest.mark.full("the gate has who ended waits for locks with one holder each")
 def test_holders_of_contended_locks_are_right(bpf, program, children):
     told, ledger, _ = traced(program, children, CROWD)
     truth = Counter(map(tuple, ledger))
