@@ -677,13 +677,19 @@ static void be_punctual(void)
     prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
 }
 
-/* The thread that had the GIL last. A new thread is added at once. */
+/*
+ * The thread that had the GIL last. A new thread is added at once. Its state is often where that of
+ * a thread was that has ended since the last tick.
+ */
 static struct thread *find_holder(uint64_t now)
 {
     struct head head;
     uintptr_t state = ps_gil_last_holder();
     struct thread *known = find(state, 0);
-    if (known || !state || !read_head(&head, state) || head.id == stacks.own) return known;
+    if (!state || !read_head(&head, state) || head.id == stacks.own) return known;
+    if (known && known->id == head.id) return known;
+    if (known) known->gone = stacks.any_gone = true;
+    drop_gone();
     uint32_t before = stacks.count;
     add(state, &head, now);
     drop_doubles(before);
