@@ -163,6 +163,27 @@ while before < ends + seconds:
     before = after
 clocks = {"brief": used, "(other)": time.process_time() - begun - used}
 """,
+    # The collector uses other memory than the rest, and a finalizer runs in the middle of it.
+    "collections": """
+import gc
+kept = [[n] for n in range(10_000)]
+def inside(): return clocks.get("heavy", 0) + clocks.get("(garbage collection)", 0)
+class Finalized:
+    def __init__(self): self.itself = self
+    def __del__(self): timed(heavy)
+def told(phase, _info):
+    global began, before
+    if phase == "start": began, before = time.thread_time(), clocks.get("heavy", 0)
+    else: add("(garbage collection)", time.thread_time() - began - clocks.get("heavy", 0) + before)
+def litter():
+    start, already = time.thread_time(), inside()
+    for _ in range(30_000): [].append([])
+    Finalized()
+    gc.collect()
+    add("litter", time.thread_time() - start - inside() + already)
+gc.callbacks.append(told)
+run_for(seconds, litter)
+""",
     # Work that begins after a wait each time, and ends before the scheduler's slice does.
     "woken": """
 def first():

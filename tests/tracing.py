@@ -21,19 +21,44 @@ KEPT = ("PATH", "LD_PRELOAD", "ASAN_OPTIONS", "UBSAN_OPTIONS", "PYTHONMALLOC", "
 ENVIRONMENT = {"LANG": "C.UTF-8", **{name: os.environ[name] for name in KEPT if name in os.environ}}
 
 
-def wait_for(what: str, condition: Callable[[], Any], within: float = 30) -> Any:
+# A process that works uses at least this part of a CPU, also on a machine with 30 busy processes for
+# each CPU. A process that polls uses less.
+WORKS = 1 / 30
+
+
+def wait_for(
+    what: str,
+    condition: Callable[[], Any],
+    within: float = 30,
+    used: Optional[Callable[[], float]] = None,
+) -> Any:
     """Waits until the condition is true, and returns its value.
 
-    The deadline only serves to end a test that would hang.
+    The deadline only serves to end a test that would hang. used: returns the CPU time in s of the
+    process that is waited for. As long as that process works, the deadline is in CPU time: how long
+    the process waits for a CPU depends on the machine.
     """
-    deadline = time.monotonic() + within
+    start, deadline = used() if used else 0, time.monotonic() + within
+    last = start
     while True:
         result = condition()
         if result:
             return result
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {within} s: {what}")
+            now = used() if used else last
+            if now - last < WORKS * within or now - start > within:
+                raise AssertionError(f"not within {within} s: {what}")
+            last, deadline = now, time.monotonic() + within
         time.sleep(0.002)
+
+
+def cpu_time(pid: int) -> float:
+    """Returns the CPU time in s that a process has used; 0 if it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class Child:
@@ -64,7 +89,10 @@ class Child:
         return f"{state}\n--- stdout\n{self.out}--- stderr\n{self.err}---"
 
     def line(self, start: str, within: float = 60) -> str:
-        """Waits for the first line that begins with `start`, and returns the rest of that line."""
+        """Waits for the first line that begins with `start`, and returns the rest of that line.
+
+        within: in s of this process's CPU time while it works, as for wait_for().
+        """
 
         def found() -> Optional[str]:
             for line in self.out.splitlines(keepends=True):
@@ -74,7 +102,7 @@ class Child:
                 raise AssertionError(f"ended before a line {start!r}\n{self}")
             return None
 
-        return wait_for(f"a line {start!r} of {self}", found, within)
+        return wait_for(f"a line {start!r} of {self}", found, within, lambda: cpu_time(self.pid))
 
     def wait(self, within: float = 60) -> int:
         """Waits for the end of the process and of its output. Returns the status."""

@@ -512,6 +512,8 @@ static enum seen look(struct thread *thread, uint64_t now)
  */
 struct interrupted {
     struct thread *thread; /* NULL: not found yet */
+    bool is_certain;       /* no other thread can be meant */
+    uint64_t began;        /* when this thread got its CPU, or later; 0: not read yet */
     uint64_t own;          /* when this thread last ran, which is now; 0: not read yet */
     uint64_t due;          /* when it should have run, by the same clock */
     uint64_t least; /* the smallest distance so far, ns, of a thread's end on the CPU to one of these */
@@ -523,23 +525,41 @@ static uint64_t distance(uint64_t one, uint64_t other)
     return one < other ? other - one : one - other;
 }
 
+static void note_own(struct interrupted *interrupted, uint64_t now, uint64_t due)
+{
+    if (interrupted->own) return;
+    /* Makes the scheduler note that this thread runs. */
+    (void)ps_clock_read(CLOCK_THREAD_CPUTIME_ID);
+    uint64_t noted = ps_monotonic_ns();
+    interrupted->own = ps_last_ran_ns((int)ps_thread_id());
+    interrupted->due = interrupted->own - (noted - due);
+    interrupted->least = ps_monotonic_ns() - now + SWITCH_NS;
+}
+
 /*
  * Notes the thread if it is the most likely one so far. False: the kernel does not report when it
  * ran.
+ *
+ * When this thread takes the place of another one, the scheduler reads its clock once, and notes the
+ * same moment for both. So the thread with that moment is certain. How long ago the moment was does
+ * not matter there: it takes the longer the more of the caches the thread has used.
  */
 static bool ask_about(struct interrupted *interrupted, struct thread *thread, uint64_t now, uint64_t due)
 {
-    if (!interrupted->own) {
-        /* Makes the scheduler note that this thread runs. */
-        (void)ps_clock_read(CLOCK_THREAD_CPUTIME_ID);
-        uint64_t noted = ps_monotonic_ns();
-        interrupted->own = ps_last_ran_ns((int)ps_thread_id());
-        interrupted->due = interrupted->own - (noted - due);
-        interrupted->least = ps_monotonic_ns() - now + SWITCH_NS;
+    if (!interrupted->began) interrupted->began = ps_last_ran_ns((int)ps_thread_id());
+    if (!interrupted->began) return false;
+    uint64_t ended = ps_last_ran_ns(tid_of(thread));
+    if (ended == interrupted->began) {
+        interrupted->thread = thread;
+        interrupted->is_certain = true;
+        if (now - due < LATE_NS) return true;
     }
-    if (!interrupted->own) return false;
-    uint64_t ended = ps_last_ran_ns(tid_of(thread)), since = interrupted->own - ended;
-    uint64_t off = distance(ended, interrupted->due);
+    note_own(interrupted, now, due);
+    uint64_t since = interrupted->own - ended, off = distance(ended, interrupted->due);
+    if (interrupted->is_certain) {
+        interrupted->was_late = off >= LATE_NS;
+        return true;
+    }
     if (off < SWITCH_NS && off < since) since = off;
     if (since >= interrupted->least) return true;
     interrupted->least = since;
@@ -609,7 +629,8 @@ static bool look_at_interrupted(uint64_t now, uint64_t due, uint32_t weight)
      * Begins with another thread each time: of many that took turns a random few are asked about.
      */
     int asked = 0;
-    for (uint32_t i = 0; !is_holder && i < stacks.count && asked < ASKED_MOST; i++) {
+    for (uint32_t i = 0; !is_holder && !interrupted.is_certain && i < stacks.count && asked < ASKED_MOST;
+         i++) {
         struct thread *thread = &stacks.thread[(stacks.tick * ASKED_MOST + i) % stacks.count];
         if (!thread->unmet || thread == holder) continue;
         asked++;
@@ -677,13 +698,19 @@ static void be_punctual(void)
     prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
 }
 
-/* The thread that had the GIL last. A new thread is added at once. */
+/*
+ * The thread that had the GIL last. A new thread is added at once. Its state is often where that of
+ * a thread was that has ended since the last tick.
+ */
 static struct thread *find_holder(uint64_t now)
 {
     struct head head;
     uintptr_t state = ps_gil_last_holder();
     struct thread *known = find(state, 0);
-    if (known || !state || !read_head(&head, state) || head.id == stacks.own) return known;
+    if (!state || !read_head(&head, state) || head.id == stacks.own) return known;
+    if (known && known->id == head.id) return known;
+    if (known) known->gone = stacks.any_gone = true;
+    drop_gone();
     uint32_t before = stacks.count;
     add(state, &head, now);
     drop_doubles(before);

@@ -8,9 +8,10 @@
 /*
  * When a thread of this process last ran, in ns of the scheduler's clock of that CPU. Values of two
  * threads that ran on the same CPU can be compared. For a running thread the scheduler updates the
- * value at certain events, for example when the thread asks for its CPU time. Returns 0 when there
- * is no such thread, or the kernel does not report it (CONFIG_SCHED_DEBUG, which is always there
- * from Linux 6.15 on).
+ * value at certain events, for example when the thread asks for its CPU time. Until then it is the
+ * moment when the thread got the CPU, and exactly the value of the thread that had the CPU before.
+ * Returns 0 when there is no such thread, or the kernel does not report it (CONFIG_SCHED_DEBUG,
+ * which is always there from Linux 6.15 on).
  */
 uint64_t ps_last_ran_ns(int tid);
 

@@ -56,7 +56,10 @@ static uint64_t own(void)
     return ps_last_ran_ns((int)ps_thread_id());
 }
 
-/* Two threads share one CPU. This one has it now, so the other one had it before. */
+/*
+ * Two threads share one CPU. This one has it now, so the other one had it before. The scheduler notes
+ * the same moment for both, until it notes that this one runs.
+ */
 static void tells_who_had_the_cpu_before(void)
 {
     cpu_set_t before, one;
@@ -65,15 +68,18 @@ static void tells_who_had_the_cpu_before(void)
     CPU_SET(sched_getcpu(), &one);
     CHECK(sched_setaffinity(0, sizeof(one), &one) == 0); /* the other thread inherits it */
     pthread_t thread = start(true);
-    bool ran = false;
-    for (int i = 0; i < 1000 && !ran; i++) {
+    bool ran = false, same = false;
+    for (int i = 0; i < 1000 && !(ran && same); i++) {
         uint64_t past = own();
         check_sleep_ms(5);
+        uint64_t began = ps_last_ran_ns((int)ps_thread_id());
         uint64_t last = ps_last_ran_ns(PS_READ(other.tid)), now = own();
-        CHECK(last <= now);
-        ran = last > past;
+        CHECK(last <= began && began < now);
+        ran |= last > past;
+        same |= last > past && last == began;
     }
     CHECK(ran);
+    CHECK(same);
     end(thread);
     sched_setaffinity(0, sizeof(before), &before);
 }
