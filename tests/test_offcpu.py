@@ -225,7 +225,7 @@ def result_of(maps, quiet=None, runtime="python"):
     result = Result(7, "offcpu")
     result.known = {"runtime": runtime, "version": "3.1.2"}
     result.quiet = quiet
-    result.add({"@wall_ns": {"7": 10 * SECOND}, "@cpu_ns": {"7": SECOND}, "@followed": {"7": 2}})
+    result.add({"@wall_ns": {"7": 10 * SECOND}, "@cpu_ns": {"7": 8 * SECOND}, "@followed": {"7": 2}})
     result.add({"@began": {"7": 10 * SECOND}, "@ended": {"7": 20 * SECOND}, "@until": {"7": 21 * SECOND}})
     result.add({"@row": {"7,0": ["", "", 0, 7], "7,64": ["f", "a.py", 1, 7], "7,128": ["g", "a.py", 5, 7]}})
     for name, values in maps.items():
@@ -284,6 +284,17 @@ def test_threads_without_an_event_slept_or_ran_all_the_time():
         "the times of the threads do not add up: 20.0 s (50.0 %) left over of 40.0 s"
     ]
     assert "up to 5 threads that slept" in report.not_covered()[-1]
+
+
+def test_more_time_on_the_cpu_than_the_process_has_used_is_told():
+    maps = {"on_cpu_ns": {"7": 9 * SECOND}, "thread_ns": {"7": 9 * SECOND}, "threads": {"7": 1}}
+    result = result_of(maps)
+    assert report_of("offcpu")(result).warnings(1) == [
+        "of the time on the CPU, 1.00 s were off it: the process's CPU time is less"
+    ]
+    # Interrupted: the figures of threads cover more than the process's interval.
+    result.map("followed")["7"] = "1"
+    assert report_of("offcpu")(result).warnings(1) == []
 
 
 @x86

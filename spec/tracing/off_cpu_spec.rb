@@ -16,7 +16,7 @@ RSpec.describe Probescope::Tracing::OffCpu do
 
   # One process, whose interval is from 10 s to 20 s of bpftrace's clock.
   define_method(:report) do |maps, runtime: "python", **quiet|
-    all = {"wall_ns" => {"7" => 10 * second}, "followed" => {"7" => 2}, "began" => {"7" => 10 * second},
+    all = {"wall_ns" => {"7" => 10 * second}, "cpu_ns" => {"7" => 8 * second}, "followed" => {"7" => 2}, "began" => {"7" => 10 * second},
            "ended" => {"7" => 20 * second}, "until" => {"7" => 21 * second},
            "row" => {"7, 0" => ["", "", 0, 7], "7, 64" => ["f", "a.py", 1, 7],
                      "7, 128" => ["g", "a.py", 5, 7]}}
@@ -64,6 +64,15 @@ RSpec.describe Probescope::Tracing::OffCpu do
     expect(told.incomplete)
       .to eq("the times of the threads do not add up: 20.0 s (50.0 %) left over of 40.0 s")
     expect(told.not_covered.last).to include("up to 5 threads that slept")
+  end
+
+  it "says if more time is on the CPU than the process has used" do
+    maps = {"on_cpu_ns" => {"7" => 9 * second}, "thread_ns" => {"7" => 9 * second}, "threads" => {"7" => 1}}
+    expect(report(maps).incomplete)
+      .to eq("of the time on the CPU, 1.00 s were off it: the process's CPU time is less")
+    expect(report({**maps, "cpu_ns" => {"7" => 9 * second}}).incomplete).to be_nil
+    # Interrupted: the figures of threads cover more than the process's interval.
+    expect(report({**maps, "followed" => {"7" => 1}}).incomplete).to be_nil
   end
 
   define_method(:reason) do |what, runtime: "python", **files|

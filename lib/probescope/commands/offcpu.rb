@@ -79,9 +79,11 @@ module Probescope
 
         # A warning, or nil.
         def incomplete
-          return unless times.left_over_ns.abs > LEFT_OVER * times.thread_ns
-
-          "the times of the threads do not add up: #{left_over} of #{time(times.thread_ns)}"
+          if times.left_over_ns.abs > LEFT_OVER * times.thread_ns
+            "the times of the threads do not add up: #{left_over} of #{time(times.thread_ns)}"
+          elsif times.beyond_cpu_ns > LEFT_OVER * times.thread_ns
+            "of the time on the CPU, #{time(times.beyond_cpu_ns)} were off it: the process's CPU time is less"
+          end
         end
 
         private

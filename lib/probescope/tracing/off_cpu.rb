@@ -61,6 +61,15 @@ module Probescope
 
       def left_over_ns = thread_ns - on_cpu_ns - waits.sum { |wait| wait.blocked + wait.queued }
 
+      # By how much the times on the CPU exceed the CPU time of the processes. A time off the CPU whose
+      # switches were not seen counts as on the CPU. 0 if the program did not end all intervals itself:
+      # then the two cover different times.
+      def beyond_cpu_ns
+        return 0 unless result_ended?
+
+        [on_cpu_ns - @result.cpu_ns, 0].max
+      end
+
       # [name, file, line] of a site, or nil if it is not known.
       def site(pid, site) = sites[[pid, site]]
 
@@ -93,6 +102,8 @@ module Probescope
       end
 
       private
+
+      def result_ended? = @result.counted.all? { |pid| number("followed", pid) == 2 }
 
       def number(map, *key) = numbers(map)[key]
 

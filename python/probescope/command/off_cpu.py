@@ -87,6 +87,16 @@ class OffCpu:
     def left_over_ns(self) -> int:
         return self.thread_ns - self.on_cpu_ns - sum(wait.blocked + wait.queued for wait in self.waits)
 
+    @property
+    def beyond_cpu_ns(self) -> int:
+        """By how much the times on the CPU exceed the CPU time of the process. A time off the CPU whose
+        switches were not seen counts as on the CPU. 0 if the program did not end the interval itself:
+        then the two cover different times.
+        """
+        if self._result.sum("followed") != 2:
+            return 0
+        return max(0, self.on_cpu_ns - self._result.cpu_ns)
+
     def site(self, site: int) -> Optional[List[Any]]:
         """Returns name, file and line of a site, or None if it is not known."""
         return self._sites.get((self._result.pid, site))

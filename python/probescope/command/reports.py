@@ -968,6 +968,9 @@ class Offcpu(Report):
                 f"the times of the threads do not add up: {self._left_over()} of "
                 f"{duration(self._times.thread_ns)}"
             )
+        elif self._times.beyond_cpu_ns > self.LEFT_OVER * self._times.thread_ns:
+            off = duration(self._times.beyond_cpu_ns)
+            found.append(f"of the time on the CPU, {off} were off it: the process's CPU time is less")
         return found
 
     def _place(self, wait: off_cpu.Wait) -> Any:
