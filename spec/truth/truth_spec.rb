@@ -48,8 +48,9 @@ RSpec.describe "The truth", :bpf, within: 7200 do
 
   def tell(programs, command, temperament, seconds)
     options = [*("--by-pid" if programs.size > 1), *(%w[--workers --by-pid] if temperament == "forks")].uniq
+    words = Truth::OnCheck::EVENT if command == "on"
     know do |times|
-      probescope(command, *programs.flat_map { |one| ["-p", one.pid] }, "-d", seconds * times,
+      probescope(command, *words, *programs.flat_map { |one| ["-p", one.pid] }, "-d", seconds * times,
                  "--json", *options, within: seconds + 240)
     end
   end
@@ -144,7 +145,7 @@ RSpec.describe "The truth", :bpf, within: 7200 do
   def findings_once(temperament, commands, seeds, length, group:)
     programs = seeds.map { |seed| start(@language, temperament, seed, group) }
     commands = commands.reject do |command|
-      programs.first.info.state(Truth::PROBES.fetch(command)) == :unsupported
+      programs.first.info.state(@language.probes.fetch(command)) == :unsupported
     end
     # The VM also counts the objects that the library makes while other commands' hooks come in and
     # go out. So stat runs alone, and first.

@@ -54,8 +54,10 @@ class Page:
             self._counters["gc:" + name] += self._collected.cpu_ns - collections
         self._counters["wall:" + name] += wall
         self._counters["cpu:" + name] += cpu
+        self._counters["off:" + name] += max(wall - cpu, 0)
         if inner is not None:
             self._counters["inner:" + name] += inner
+            self._counters["inner_off:" + name] += max(inner - cpu, 0)
         self._counters["calls:" + name] += 1
 
     def note(self):

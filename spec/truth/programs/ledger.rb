@@ -8,10 +8,12 @@ require "json"
 # A file PID.json in the given directory has {"pages": [[[ns, {counter: value}], ...], ...]}, with
 # times in ns of CLOCK_MONOTONIC. "calls:NAME", "raised" (or "raised_anywhere", with the exceptions
 # that the VM's library raises itself), "things", "texts", "looks" (system calls of one function),
-# "looks_failed" and "requests:ROUTE" are counts. "work" counts all calls of functions of work.rb.
+# "looks_failed", "asked" (another system call of that function, whose argument is the process's
+# number) and "requests:ROUTE" are counts. "work" counts all calls of functions of work.rb.
 # "wall:NAME" and "cpu:NAME" are the ns of calls of NAME by the wall clock and by the thread's CPU
 # clock, including the call itself. "inner:NAME" is the wall time between the first and the last
-# statement of NAME. "gc:NAME" is the part of "cpu:NAME" that collections took, for functions that
+# statement of NAME. "off:NAME" is the part of "wall:NAME" in which the thread was not on a CPU, and
+# "inner_off:NAME" the part of "inner:NAME" in which it certainly was not. "gc:NAME" is the part of "cpu:NAME" that collections took, for functions that
 # make garbage. "process:..." are the process's CPU time in ns, its collections, its objects, and the
 # CPU time of collections in ns ("process:gc_cpu"; in Python also by the wall clock, "process:gc").
 # One page of a process has these. "fibers" is the number of fibers from the beginning.
@@ -44,9 +46,10 @@ class Ledger
       cpu = Ledger.cpu - cpu
       collections = GC.total_time - collections # the next lines allocate, and may start a collection
       @counters["wall:#{name}"] += wall
+      @counters["off:#{name}"] += wall - cpu if wall > cpu
       @counters["cpu:#{name}"] += cpu
       @counters["gc:#{name}"] += collections if collects
-      @counters["inner:#{name}"] += inner if inner
+      note_inner(name, inner, cpu) if inner
       @counters["calls:#{name}"] += 1
     end
 
@@ -70,6 +73,11 @@ class Ledger
     end
 
     private
+
+    def note_inner(name, inner, cpu)
+      @counters["inner:#{name}"] += inner
+      @counters["inner_off:#{name}"] += inner - cpu if inner > cpu
+    end
 
     def note_process
       @counters["process:cpu"] = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID, :nanosecond)

@@ -159,12 +159,14 @@ class Work:
         self._page.add("requests:/orders/*" if self._number % 5 else "requests:(not found)")
 
     def look(self, times):
-        """Makes two system calls each time, one of which fails."""
+        """Makes three system calls each time, one of which fails."""
         while times > 0:
             os.stat(__file__)
             os.access("/nowhere/at/all", os.F_OK)
             self._page.add("looks", 2)
             self._page.add("looks_failed")
+            os.getpriority(os.PRIO_PROCESS, os.getpid())
+            self._page.add("asked")
             times -= 1
 
     def waste(self):

@@ -121,13 +121,15 @@ class Work
     @page.add((@number % 5).zero? ? "requests:(not found)" : "requests:/orders/*")
   end
 
-  # Two system calls each time, one of which fails.
+  # Three system calls each time, one of which fails.
   def look(times)
     while times > 0
       File.stat(__FILE__)
       File.exist?("/nowhere/at/all")
       @page.add("looks", 2)
       @page.add("looks_failed")
+      Process.getpriority(Process::PRIO_PROCESS, Process.pid)
+      @page.add("asked")
       times -= 1
     end
   end

@@ -4,12 +4,13 @@ module Truth
   # A figure with its truth. said: the command's number, or nil. truth: the best estimate, or nil.
   # within: the Range that contains the truth. near: for a count, the Range if the interval's ends
   # are exactly those of the command.
-  Figure = Struct.new(:what, :said, :truth, :within, :near, :share, keyword_init: true) do
-    def self.share(what, said, truth, within = truth..truth)
-      new(what: what, said: said.to_f, truth: truth, within: within, share: true)
+  # points: for a share, how far outside the Range is still right.
+  Figure = Struct.new(:what, :said, :truth, :within, :near, :share, :points, keyword_init: true) do
+    def self.share(what, said, truth, within = truth..truth, points: POINTS)
+      new(what: what, said: said.to_f, truth: truth, within: within, share: true, points: points)
     end
 
-    def right? = share ? error <= POINTS : within.cover?(said || -1)
+    def right? = share ? error <= points : within.cover?(said || -1)
 
     # How far the figure is outside the Range: shares in points, counts in percent.
     def error
@@ -95,10 +96,11 @@ module Truth
 
     # Counted ns as a part of the interval. inner: a counter that grows by less. The truth is
     # between the two counters.
-    def part(what, said, counter, inner = counter)
+    def part(what, said, counter, inner = counter, points: POINTS)
       most = growth(counter, self.class::SLACK).end
       least = [growth(inner, self.class::SLACK).begin, most].min # two clocks
-      Figure.share(what, said.fdiv(wall), estimate(counter) / wall, least.fdiv(wall)..most.fdiv(wall))
+      Figure.share(what, said.fdiv(wall), estimate(counter) / wall, least.fdiv(wall)..most.fdiv(wall),
+                   points: points)
     end
 
     # The time in a function is less than the time around its call, which includes a hook and the
@@ -336,6 +338,95 @@ module Truth
     end
   end
 
+  # Where the program of the kernel's events counts, and in the interval that it states.
+  class KernelCheck < Check
+    # Both ends of the interval are events of the program itself. The library may lose its CPU
+    # between them and the program's clocks.
+    SLACK = 20_000_000
+    # For shares of the interval: 2 % of a function that is off the CPU for the whole interval, in
+    # one thread.
+    POINTS = 2
+
+    # There are always events of threads that made no traced call: those of the library's own thread.
+    def self.lost(answer) = super.except("untold")
+
+    private
+
+    def of(function) = @rows.select { |row| row["function"] == @language.function(function) }
+    def points(truth) = POINTS * [truth, 1].max
+  end
+
+  # Time off the CPU of functions that are off it for at least 5 % of the interval.
+  class OffcpuCheck < KernelCheck
+    def figures
+      figures = @ledger.names("inner_off:").filter_map { |name| off(name) }
+      @answer["processes"].size > 1 ? figures : [*figures, *of_all_threads]
+    end
+
+    private
+
+    def off(name)
+      truth = estimate("off:#{name}") / wall
+      return if truth < 0.05
+
+      said = of(name).sum { |row| row["blocked_ns"] + row["queued_ns"] }
+      part("time of #{name} off the CPU, of the interval", said, "off:#{name}", "inner_off:#{name}",
+           points: points(truth))
+    end
+
+    # The command has one sum for all processes.
+    def of_all_threads
+      left = @answer["left_over_ns"].fdiv(@answer["thread_ns"])
+      [(part("CPU", @answer["on_cpu_ns"], "process:cpu", points: POINTS) if counted?("process:cpu")),
+       Figure.share("time of all threads that is left over", left, 0.0, 0.0..0.0, points: POINTS)].compact
+    end
+  end
+
+  # Waits of a function that only sleeps. Where the kernel reports waits, Ruby's waits for the VM lock
+  # have no kind of their own: a sleep may be followed by one.
+  class WaitsCheck < KernelCheck
+    # In ns. A sleep takes at least this long, and at most the time around the call.
+    NAP = 12_000_000
+
+    def figures
+      rows = of("nap")
+      rows = rows.select { |row| row["what"].match?(/\A(sleep|Kernel#sleep)\z/) } unless merged?
+      [waits(sum(rows, "waits")), time(sum(rows, "blocked_ns"))]
+    end
+
+    private
+
+    def merged? = @answer["known_by"] == "kernel" && !@language.python?
+
+    def waits(said)
+      figure = count("waits of nap", said, "calls:nap")
+      return figure unless merged?
+
+      most = ->(range) { range.begin..(range.end * 2) }
+      figure.dup.tap { |one| one.within, one.near = most[one.within], most[one.near] }
+    end
+
+    def time(said)
+      truth = estimate("wall:nap") / wall
+      least = growth("calls:nap", SLACK).begin * NAP
+      most = growth("wall:nap", SLACK).end
+      Figure.share("time that nap waits, of the interval", said.fdiv(wall), truth,
+                   least.fdiv(wall)..[least, most].max.fdiv(wall), points: points(truth))
+    end
+  end
+
+  # Events of one tracepoint. Each has the number of the process as its value.
+  class OnCheck < KernelCheck
+    EVENT = ["tracepoint:syscalls:sys_enter_getpriority", "--sum", "who"].freeze
+
+    def figures
+      rows = of("look")
+      [count("events of look", sum(rows, "events"), "asked"),
+       count("values of look, by the process's number", sum(rows, "sum").fdiv(@pid), "asked"),
+       count("events anywhere", sum(@rows, "events"), "asked")]
+    end
+  end
+
   # Compares the waits for the VM lock of threads that compute with the kernel's figures
   # (LockWaits). The last wait of each thread may have no end yet.
   class GvlCheck < Check
@@ -369,7 +460,8 @@ module Truth
   CHECKS = {"calls" => CallsCheck, "exceptions" => ExceptionsCheck, "alloc" => AllocCheck,
             "backtraces" => BacktracesCheck, "slow" => SlowCheck, "hot" => HotCheck, "lines" => LinesCheck,
             "requests" => RequestsCheck, "gc" => GcCheck, "stat" => StatCheck, "latency" => LatencyCheck,
-            "flow" => FlowCheck, "gvl" => GvlCheck, "syscalls" => SyscallsCheck}.freeze
+            "flow" => FlowCheck, "gvl" => GvlCheck, "syscalls" => SyscallsCheck, "offcpu" => OffcpuCheck,
+            "waits" => WaitsCheck, "on" => OnCheck}.freeze
 
   def self.monotonic_ns(iso)
     time = Time.iso8601(iso)

@@ -27,18 +27,20 @@ module Truth
     # Whether hot and lines have a row for collections. Otherwise a collection belongs to the row of
     # the function that it interrupts.
     def collections_apart? = python? || Support::RUBY_TICKS
+    # The probe that each command needs.
+    def probes = python? ? PROBES_OF_PYTHON : PROBES
     # Name of the latency probe of a function.
     def probe(name) = "Work.#{name}"
   end
 
   SAMPLED = %w[hot lines].freeze
   ALL = ["calls", "exceptions", "alloc", "backtraces", "requests", "gc", "stat", "latency", "syscalls",
-         *SAMPLED].freeze
-  # These programs are on the CPU too rarely for samples.
-  RARE = %w[calls slow exceptions alloc backtraces requests gc stat latency syscalls].freeze
+         "offcpu", "on", *SAMPLED].freeze
+  # These programs are on the CPU too rarely for samples. All but "served" call a function that sleeps.
+  RARE = %w[calls slow exceptions alloc backtraces requests gc stat latency syscalls offcpu on waits].freeze
   # Commands for temperaments that do not suit every command (flow shows one thread).
   COMMANDS = {"c_calls" => %w[calls stat hot lines], "slow_calls" => [*RARE, "flow"],
-              "bursts" => [*RARE, "flow"], "crowd" => RARE, "served" => RARE - %w[slow],
+              "bursts" => [*RARE, "flow"], "crowd" => RARE, "served" => RARE - %w[slow waits],
               "parked" => [*ALL, "gvl"], "forks" => RARE - %w[latency], "tasks" => ["slow", *ALL]}.freeze
   # Temperaments in which hooks came late, and the most important ones.
   GATE = %w[system_calls pool crowd forks].freeze

@@ -6,7 +6,10 @@ module Truth
             "backtraces" => "backtrace__done", "slow" => "function__slow10ms", "hot" => "sample__stats",
             "lines" => "sample", "requests" => "request__done", "gc" => "gc__done",
             "stat" => "function__stats", "latency" => "function__stats", "flow" => "function__entry",
-            "gvl" => "gvl__wait", "syscalls" => "function__here"}.freeze
+            "gvl" => "gvl__wait", "syscalls" => "function__here", "offcpu" => "function__here",
+            "waits" => "function__here", "on" => "function__here"}.freeze
+  # For CPython the kernel reports waits for the GIL.
+  PROBES_OF_PYTHON = {**PROBES, "gvl" => "function__here"}.freeze
 
   # The figures and the losses that one command reported for one program in this many seconds. seed:
   # nil for all seeds together.
