@@ -240,15 +240,23 @@ static void limit_overhead(uint64_t now)
     PS_WRITE_RELEASE(watcher.wanted, watcher.wanted & ~out);
 }
 
-/*
- * A second tracer of a probe does not change its semaphore, because the kernel counts places and not
- * tracers. So the threads tell again and again where their records are.
- */
 static void begin_round(uint64_t now)
 {
-    if (!PS_ENABLED(FUNCTION__HERE) || now < watcher.next_round_ns) return;
+    if (!PS_ENABLED(FUNCTION__HERE)) return;
     ps_here_tell_again();
     watcher.next_round_ns = now + PS_HERE_ROUND_NS;
+}
+
+/*
+ * A second tracer of a probe does not change its semaphore, because the kernel counts places and not
+ * tracers. So the threads tell again and again where their records are. The interval of that tracer
+ * begins with a flush, which may come before the next round is due. So there is a round shortly
+ * before each flush. A tracer that came after that round hears of the one after the flush.
+ */
+static void begin_round_when_due(uint64_t now)
+{
+    bool flush_comes = PS_READ(watcher.flushing) && now + 2 * PS_POLL_NS > watcher.next_flush_ns;
+    if (flush_comes || now >= watcher.next_round_ns) begin_round(now);
 }
 
 static void look(uint64_t now)
@@ -257,7 +265,7 @@ static void look(uint64_t now)
     PS_WRITE(probescope_info.watcher_ticks, probescope_info.watcher_ticks + 1);
     PS_WRITE_RELEASE(watcher.wanted, raised);
     look_who_leaves(now);
-    begin_round(now);
+    begin_round_when_due(now);
     if (semaphores != watcher.raised) {
         watcher.raised = semaphores;
         watcher.changed_ns = now;
@@ -317,6 +325,7 @@ static void flush_when_due(uint64_t now)
     }
     if (now < watcher.next_flush_ns || !may_flush() || somebody_leaves(now)) return;
     if (!ps_flush_covered(is_covered)) return;
+    begin_round(now);
     watcher.leaving_ns = 0;
     watcher.heard = PS_ENABLED(STATS__DONE) && may_begin(now);
     watcher.next_flush_ns += PS_FLUSH_NS;

@@ -220,6 +220,27 @@ static void has_threads_look_up_their_stacks_four_times_a_second(void)
     begin_again();
 }
 
+/* The interval of a second tracer begins with a flush, so it must not wait for the next round. */
+static void has_threads_look_up_their_stacks_with_each_flush(void)
+{
+    PS_WRITE(vm_state.switch_after, 1);
+    ps_watcher_start(&vm);
+    RAISE(FUNCTION__HERE);
+    RAISE(STATS__DONE);
+    for (size_t flush = 1; flush <= 3; flush++) {
+        /* The rounds as they were before the flush, however long this thread has no CPU. */
+        uint64_t rounds, now = PS_READ(ps_stack_looks);
+        do {
+            rounds = now;
+            now = PS_READ(ps_stack_looks);
+        } while (recorder_count(PS_PROBE_STATS__DONE, NULL) < flush);
+        uint64_t ticks = looks();
+        AWAIT(PS_READ(ps_stack_looks) > rounds || looks() > ticks + 1);
+        CHECK(PS_READ(ps_stack_looks) > rounds);
+    }
+    begin_again();
+}
+
 static void asks_again_when_the_coverage_changed(void)
 {
     ps_watcher_start(&vm);
@@ -814,6 +835,7 @@ int main(void)
     RUN(asks_to_switch_until_it_is_done);
     RUN(looks_at_whether_and_not_how_many_listen);
     RUN(has_threads_look_up_their_stacks_four_times_a_second);
+    RUN(has_threads_look_up_their_stacks_with_each_flush);
     RUN(asks_again_when_the_coverage_changed);
     RUN(asks_for_upkeep_only_while_somebody_listens);
     RUN(flushes_first_when_the_hooks_are_in);

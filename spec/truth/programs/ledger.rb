@@ -6,17 +6,18 @@ require "json"
 # time after each unit of work. Each thread has its own page, so no counter is shared.
 #
 # A file PID.json in the given directory has {"pages": [[[ns, {counter: value}], ...], ...]}, with
-# times in ns of CLOCK_MONOTONIC. "calls:NAME", "raised" (or "raised_anywhere", with the exceptions
-# that the VM's library raises itself), "things", "texts", "looks" (system calls of one function),
-# "looks_failed", "asked" (another system call of that function, whose argument is the process's
-# number) and "requests:ROUTE" are counts. "work" counts all calls of functions of work.rb.
-# "wall:NAME" and "cpu:NAME" are the ns of calls of NAME by the wall clock and by the thread's CPU
-# clock, including the call itself. "inner:NAME" is the wall time between the first and the last
-# statement of NAME. "off:NAME" is the part of "wall:NAME" in which the thread was not on a CPU, and
-# "inner_off:NAME" the part of "inner:NAME" in which it certainly was not. "gc:NAME" is the part of "cpu:NAME" that collections took, for functions that
-# make garbage. "process:..." are the process's CPU time in ns, its collections, its objects, and the
-# CPU time of collections in ns ("process:gc_cpu"; in Python also by the wall clock, "process:gc").
-# One page of a process has these. "fibers" is the number of fibers from the beginning.
+# times in ns of CLOCK_MONOTONIC. "calls:NAME", "raised" (or "raised_anywhere", with the
+# exceptions that the VM's library raises itself), "things", "texts", "looks" (system calls of one
+# function), "looks_failed", "asked" (another system call of that function, whose argument is the
+# process's number) and "requests:ROUTE" are counts. "work" counts all calls of functions of
+# work.rb. "wall:NAME" and "cpu:NAME" are the ns of calls of NAME by the wall clock and by the
+# thread's CPU clock, including the call itself. "inner:NAME" is the wall time between the first
+# and the last statement of NAME. "off:NAME" is the part of "wall:NAME" in which the thread was
+# not on a CPU, and "inner_off:NAME" the part of "inner:NAME" in which it certainly was not.
+# "gc:NAME" is the part of "cpu:NAME" that collections took, for functions that make garbage.
+# "process:..." are the process's CPU time in ns, its collections, its objects, and the CPU time
+# of collections in ns ("process:gc_cpu"; in Python also by the wall clock, "process:gc"). One
+# page of a process has these. "fibers" is the number of fibers from the beginning.
 class Ledger
   # The counters of one thread.
   class Page
