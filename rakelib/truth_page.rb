@@ -18,8 +18,8 @@ module TruthPage
     - A count is right if it lies between the least and the most that the program can have counted in
       the interval. The program notes its counters after each unit of work. The ends of the interval are
       known to 1 ms in `calls`, `exceptions`, `alloc` and `stat`, whose rows are taken at one moment
-      (decision 204), and to 50 ms in other commands. The counts of all seeds are also added up: the
-      sums must be right as if the ends were known to 1 ms and to 10 ms. BIAS is the distance of the
+      (decision 204), and to 20 or 50 ms in other commands. The counts of all seeds are also added up:
+      the sums must be right as if the ends were known to 1 ms and to 10 ms. BIAS is the distance of the
       worst count of 100 and more from the best guess, in percent.
     - A share is right within 5 points. Shares of the interval are the time in a function (`calls`,
       `latency`), the CPU time (`stat`) and the time that a thread waits (`gvl`). Shares of the CPU time
@@ -32,7 +32,13 @@ module TruthPage
     - From the second seed on, all commands run at once. `stat` of Ruby is compared with the VM's own
       count of objects, `gc` with its count of collections, and `gvl` with what the kernel reports about
       threads that compute.
-    - `syscalls` is compared on the calls of one function: how many there are, and how many fail.
+    - `syscalls` is compared on the calls of one function: how many there are, and how many fail. So is
+      `on`, on one tracepoint and the sum of its values.
+    - `offcpu` is compared on functions that are off the CPU for 5 % of the interval and more: the
+      elapsed time without the thread's CPU time. `waits` is compared on a function that sleeps: its
+      sleeps, and their time between what was asked for and what the call took. These shares are right
+      within 2 points, or 2 % where several threads make more than the interval of it. The ends of
+      these intervals are known to 20 ms.
     - `hot` and `lines` are not compared on programs that are on the CPU too rarely for 3,000 samples.
       The figures of `lines` are added up by function, because no program measures single lines.
 

@@ -17,6 +17,7 @@ RSpec.describe "Commands of the kernel's events", :bpf do
       def ask = Process.getpriority(Process::PRIO_PROCESS, 0)
 
       def asks = 100.times { Process.getpriority(Process::PRIO_PROCESS, 0) }
+      def fails = 7.times { Dir.mkdir("/proc") rescue nil }
       def in_thread = 20.times { Process.getpriority(Process::PRIO_PROCESS, 0) }
 
       def naps
@@ -30,6 +31,7 @@ RSpec.describe "Commands of the kernel's events", :bpf do
 
       def work
         asks
+        fails
         3.times.map { Thread.new { in_thread } }.each(&:join)
         naps
         puts "worked #{Process.pid} #{@off}"
@@ -261,5 +263,39 @@ RSpec.describe "Commands of the kernel's events", :bpf do
     offcpu = answers[2]
     expect(offcpu["threads"]).to be >= 301
     expect(offcpu["thread_ns"]).to be >= 301 * offcpu["seconds"] * 0.98 * 1e9
+  end
+
+  # strace stops the process at each call. perf reads the same tracepoints as the commands.
+  it "are as many as strace and perf trace count", full: "needs strace and perf" do
+    process = target(app("Shop.new.serve")).ready
+    commands = started([["syscalls"], ["on", event]], process.pid)
+    others = {"strace" => %w[strace -c -f], "perf" => %w[perf trace -s]}
+    others.each_key { |name| skip "needs #{name}" unless system(name, "--version", out: File::NULL) }
+    running = others.map do |name, words|
+      keep(Support::Child.new(*words, "-o", File.join(@folder, name), "-p", process.pid.to_s))
+    end
+    running.first.await_line(/attached with \d+ threads/, stream: :err)
+    await("perf") { File.read("/proc/#{running.last.pid}/wchan").include?("poll") }
+    process.signal(:USR1)
+    process.await_line(/^worked/)
+    running.reverse_each { |one| one.stop(:INT) }
+    syscalls, on = told(commands)
+    # strace: % time, seconds, usecs/call, calls, errors or nothing, syscall. perf, by thread: syscall,
+    # calls, errors, times.
+    counts = [/^ *[\d.]+ +[\d.]+ +\d+ +(?<calls>\d+) +(?<errors>\d+ +)?(?<call>\w+)$/,
+              /^ +(?<call>\w+) +(?<calls>\d+) +(?<errors>\d+) +[\d.]+ /].zip(others.keys).map do |line, name|
+      File.readlines(File.join(@folder, name)).filter_map { |text| text.match(line) }
+    end
+    %w[getpriority mkdir mkdirat clone clone3].each do |call|
+      rows = syscalls["rows"].select { |row| row["call"] == call }
+      said = %w[calls failed].map { |figure| rows.sum { |row| row[figure] } }
+      told = counts.map do |lines|
+        same = lines.select { |line| line[:call] == call }
+        %i[calls errors].map { |figure| same.sum { |line| line[figure].to_i } }
+      end
+      expect([call, *told]).to eq([call, said, said])
+    end
+    expect(syscalls["rows"].sum { |row| row["call"] == "getpriority" ? row["calls"] : 0 }).to eq(160)
+    expect(by_function(on, "events").values.sum).to eq(160)
   end
 end
