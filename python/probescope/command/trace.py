@@ -90,6 +90,8 @@ FIRST_FLUSH_SECONDS = 5
 # Flushes drift by some milliseconds. A flush that is at most this early ends the interval, both
 # here and in the program.
 EARLY = 0.25
+# With other tracers, and a kernel that does not tell where bpftrace waits.
+HIDDEN_SECONDS = 2.0
 # The process increments its flush counter just before the flush's last event.
 SETTLE = 0.02
 # Limit on the time that the process takes to install its hooks when its threads are busy.
@@ -597,6 +599,29 @@ class Output:
         }
 
 
+def waits_for_events(pid: int) -> Optional[bool]:
+    """Whether the bpftrace below this process waits for events: then all its probes are attached.
+    None where the kernel does not tell. bpftrace's messages do not tell it: up to 0.23 they come
+    before the attach.
+    """
+    process = Path(f"/proc/{pid}")
+    try:
+        if (process / "comm").read_text() == "bpftrace\n":
+            place = (process / "wchan").read_text()
+            sleeps = (process / "stat").read_text().rpartition(")")[2].split()[0] == "S"
+            # That of a process that runs is "0", too.
+            return None if place in ("", "0") and sleeps else "epoll" in place
+        words = [path.read_text() for path in process.glob("task/*/children")]
+    except (FileNotFoundError, ProcessLookupError):
+        return False  # it has ended
+    except OSError:
+        return None
+    if not words:
+        return None
+    found = [waits_for_events(int(child)) for line in words for child in line.split()]
+    return True if True in found else None if None in found else False
+
+
 class Measurement:
     """bpftrace on one process, for one interval.
 
@@ -635,19 +660,27 @@ class Measurement:
         self._errors: List[str] = []
 
     def attach(self, semaphores: List[int]) -> None:
-        """Waits until the kernel counts a tracer on each probe, or until bpftrace has ended. Raises
+        """Waits until the kernel counts a tracer on each probe, or until bpftrace has ended. The kernel
+        counts places and not tracers: beside others, bpftrace has to wait for events, too. Raises
         CommandError after the limit: what happened until then would be missing.
         """
         began = time.monotonic()
         limit = LONG_ATTACH_SECONDS if self._tracepoints else ATTACH_SECONDS
         told = not self._tracepoints
+        others: Optional[bool] = None  # whether other tracers listened before
+        raised_at: Optional[float] = None
         while self._process and self._streams and time.monotonic() - began < limit:
             if not told and time.monotonic() - began > SOON_SECONDS:
                 print(f"probescope: {SLOWLY}", file=sys.stderr)
                 told = True
             try:
-                if all(self._process.listened(semaphores)):
-                    return
+                listened = self._process.listened(semaphores)
+                others = any(listened) if others is None else others
+                if all(listened):
+                    raised_at = raised_at or time.monotonic()
+                    waits = waits_for_events(self._keeper.pid) if others else True
+                    if waits or (waits is None and time.monotonic() - raised_at > HIDDEN_SECONDS):
+                        return
             except Refused:  # the process has ended, and bpftrace will end too
                 return
             self._take(0.05)
