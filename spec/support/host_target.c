@@ -303,6 +303,7 @@ static struct here {
 } * here, *main_here; /* of the thread that makes system calls, and of the main thread */
 static int asked[2], null_device, calling_rows, waits, locks;
 static volatile int answered;
+static volatile uint64_t waiting_since;
 static const char *unread = "";
 static char *absent; /* a page that was never touched: an address that no program of a tracer can read */
 
@@ -324,15 +325,27 @@ static void fire_here(const struct here *of, uint64_t thread)
     fire_function__here(0, 0, 0, 0, 0, more);
 }
 
+static uint64_t monotonic_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
 /* Both locks are always 0. A FUTEX_WAKE is for one thread, and returns whether there was one. */
 static long futex(uint32_t *lock, int operation, const struct timespec *longest)
 {
     return syscall(SYS_futex, lock, operation, operation == FUTEX_WAKE_PRIVATE, longest, NULL, 0);
 }
 
-/* The main thread is in the function of row 0 only for the time of this call. */
+/*
+ * Unlocks when the other thread has waited for 1 ms. Then a tracer has seen that it left its CPU. The
+ * main thread is in the function of row 0 only for the time of the call.
+ */
 static void unlock(void)
 {
+    const uint64_t since = waiting_since;
+    if (!since || monotonic_ns() - since < 1000000) return;
     main_here->stack.depth = 1;
     futex(&here->lock, FUTEX_WAKE_PRIVATE, NULL);
     main_here->stack.depth = 0;
@@ -364,7 +377,9 @@ static void *call_the_system(void *unused)
             }
             if (locks) {
                 futex(&here->gil, FUTEX_WAIT_PRIVATE, &(struct timespec){0, 1000000});
+                waiting_since = monotonic_ns();
                 futex(&here->lock, FUTEX_WAIT_PRIVATE, NULL);
+                waiting_since = 0;
             }
             here->stack.depth = 0;
         }
@@ -427,13 +442,6 @@ static uint32_t listeners(void)
     uint32_t mask = 0;
     for (int i = 0; i < PROBE_COUNT; i++) mask |= (uint32_t)(*semaphores[i] != 0) << i;
     return mask;
-}
-
-static uint64_t monotonic_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
 static void flush(uint64_t sequence, int rows, int hostile)
