@@ -5,7 +5,7 @@
  *
  *   host_target [--period MS] [--rows N] [--burst N] [--flushes N] [--hostile] [--strings]
  *               [--abi N] [--state N] [--old] [--old-ruby] [--number N] [--without PROBE] [--waits]
- *               [--unread PART]
+ *               [--locks] [--unread PART]
  *
  * Like the library, it flushes under a tracer: first when no semaphore has changed for a period,
  * then once a period. A flush is one event for each row and each kind of statistics, then
@@ -18,12 +18,15 @@
  * --strings: its backtraces became strings.
  * --without PROBE: its runtime does not serve this probe.
  * --waits: the thread that makes system calls sleeps in each row, too, and waits for a pipe.
+ * --locks: that thread waits in each row for a VM lock, for 1 ms, and for a lock that the main thread
+ *   unlocks in the function of row 0.
  * --number N: its ids are those of process N, so that a spec can compute them before.
  * --unread PART: the record of the thread that makes system calls, or its epoch, stack, frames or
  *   names, are on a page that is not in memory. "late": the names come into memory later.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stddef.h>
@@ -296,18 +299,56 @@ static struct here {
     struct frame frames[2];
     struct row rows[MOST_SITES];
     struct site sites[MOST_SITES];
-} * here;
-static int asked[2], null_device, calling_rows, waits;
+    uint32_t gil, lock;
+} * here, *main_here; /* of the thread that makes system calls, and of the main thread */
+static int asked[2], null_device, calling_rows, waits, locks;
 static volatile int answered;
+static volatile uint64_t waiting_since;
 static const char *unread = "";
 static char *absent; /* a page that was never touched: an address that no program of a tracer can read */
 
-static void fire_here(uint64_t thread)
+static void fire_here(const struct here *of, uint64_t thread)
 {
-    const void *record = strcmp(unread, "record") ? (void *)&here->record : absent;
-    const uint64_t more[] = {
-        (uint64_t)record, here->record.layout, (uint64_t)&here->epoch, thread, 0, 0, 0, 0, 0, 0, 0};
+    const void *record = strcmp(unread, "record") ? (void *)&of->record : absent;
+    const uint64_t gil = locks ? (uint64_t)&here->gil : 0;
+    const uint64_t more[] = {(uint64_t)record,
+                             of->record.layout,
+                             (uint64_t)&here->epoch,
+                             thread,
+                             gil,
+                             locks ? sizeof here->gil : 0,
+                             0,
+                             0,
+                             0,
+                             0,
+                             0};
     fire_function__here(0, 0, 0, 0, 0, more);
+}
+
+static uint64_t monotonic_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* Both locks are always 0. A FUTEX_WAKE is for one thread, and returns whether there was one. */
+static long futex(uint32_t *lock, int operation, const struct timespec *longest)
+{
+    return syscall(SYS_futex, lock, operation, operation == FUTEX_WAKE_PRIVATE, longest, NULL, 0);
+}
+
+/*
+ * Unlocks when the other thread has waited for 1 ms. Then a tracer has seen that it left its CPU. The
+ * main thread is in the function of row 0 only for the time of the call.
+ */
+static void unlock(void)
+{
+    const uint64_t since = waiting_since;
+    if (!since || monotonic_ns() - since < 1000000) return;
+    main_here->stack.depth = 1;
+    futex(&here->lock, FUTEX_WAKE_PRIVATE, NULL);
+    main_here->stack.depth = 0;
 }
 
 /*
@@ -319,7 +360,7 @@ static void *call_the_system(void *unused)
     const uint64_t thread = (uint64_t)gettid();
     int traced = 0;
     for (char byte; read(asked[0], &byte, 1) == 1; answered = 1) {
-        if (probescope_function__here_semaphore) fire_here(thread);
+        if (probescope_function__here_semaphore) fire_here(here, thread);
         /* A tracer attaches stats__done last. The interval has begun, and the names were not read. */
         if (probescope_stats__done_semaphore && ++traced == 5 && !strcmp(unread, "late"))
             strcpy(absent, "Parser#late");
@@ -334,6 +375,12 @@ static void *call_the_system(void *unused)
                 nanosleep(&(struct timespec){0, 1000000}, NULL);
                 poll(&(struct pollfd){asked[0], POLLIN, 0}, 1, 1);
             }
+            if (locks) {
+                futex(&here->gil, FUTEX_WAIT_PRIVATE, &(struct timespec){0, 1000000});
+                waiting_since = monotonic_ns();
+                futex(&here->lock, FUTEX_WAIT_PRIVATE, NULL);
+                waiting_since = 0;
+            }
             here->stack.depth = 0;
         }
     }
@@ -344,7 +391,7 @@ static void *call_the_system(void *unused)
 
 static void start_calling(int rows, int hostile)
 {
-    here = mmap((void *)0x7e0000000000, sizeof *here, PROT_READ | PROT_WRITE,
+    here = mmap((void *)0x7e0000000000, 2 * sizeof *here, PROT_READ | PROT_WRITE,
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     absent = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (here == MAP_FAILED || absent == MAP_FAILED) abort();
@@ -369,6 +416,12 @@ static void start_calling(int rows, int hostile)
     if (!strcmp(unread, "epoch")) here->record.epoch = (uint32_t *)absent;
     if (!strcmp(unread, "stack")) here->record.stack = absent;
     if (!strcmp(unread, "frames")) here->stack.frames = (struct frame *)absent;
+    main_here = here + 1;
+    main_here->record = here->record;
+    main_here->record.stack = &main_here->stack;
+    main_here->stack = here->stack;
+    main_here->stack.frames = main_here->frames;
+    main_here->frames[0].row = &here->rows[0];
     null_device = open("/dev/null", O_WRONLY | O_CLOEXEC);
     pthread_t thread;
     if (null_device < 0 || pipe(asked) || pthread_create(&thread, NULL, call_the_system, NULL)) abort();
@@ -378,8 +431,10 @@ static void make_calls(int rows, int hostile)
 {
     if (!here) start_calling(rows, hostile);
     answered = 0;
+    if (locks) fire_here(main_here, (uint64_t)gettid());
     if (write(asked[1], "", 1) != 1) abort();
-    while (!answered) nanosleep(&(struct timespec){0, 100000}, NULL);
+    for (; !answered; nanosleep(&(struct timespec){0, 100000}, NULL))
+        if (locks) unlock();
 }
 
 static uint32_t listeners(void)
@@ -387,13 +442,6 @@ static uint32_t listeners(void)
     uint32_t mask = 0;
     for (int i = 0; i < PROBE_COUNT; i++) mask |= (uint32_t)(*semaphores[i] != 0) << i;
     return mask;
-}
-
-static uint64_t monotonic_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
 static void flush(uint64_t sequence, int rows, int hostile)
@@ -434,6 +482,7 @@ int main(int argc, char **argv)
         else if (!strcmp(argv[i], "--mute")) probescope_info.flags = 3;
         else if (!strcmp(argv[i], "--strings")) strings = 1;
         else if (!strcmp(argv[i], "--waits")) waits = 1;
+        else if (!strcmp(argv[i], "--locks")) locks = 1;
         else if (!strcmp(argv[i], "--without")) without = argv[i + 1];
         else if (!strcmp(argv[i], "--unread")) unread = argv[i + 1];
         else if (!strcmp(argv[i], "--number")) number = value;

@@ -1087,11 +1087,12 @@ def total(rows: List[Row], name: str) -> int:
 
 
 def ordered(rows: List[Row], *names: str) -> List[Row]:
-    """Sorts in place: the largest first, ties by place."""
+    """Sorts in place: the largest first, ties by place, and waits of one place by what they wait for."""
     rows.sort(
         key=lambda row: (
             [-(row[name] or 0) for name in names],
             f"{row.get('file') or ''}:{row.get('line') or ''}",
+            *(row.get(name) or "" for name in ("what", "call")),
         )
     )
     return rows
