@@ -1,7 +1,9 @@
 # frozen_string_literal: true
 
 # bin/demo runs this in Ruby and, with DEMO_PYTHON, in Python. It starts each example, runs the real
-# command on it, then starts the fixed one, and prints how much less CPU the work takes.
+# command on it, then starts the fixed one, and prints how much less CPU the work takes. With the
+# word `waits` it tells of a lock and of system calls that fail: it names the row of the answer that
+# has the reason, and prints what the fixed program does better.
 require "rbconfig"
 
 # A running example and its cost.
@@ -21,20 +23,34 @@ class Example
     line_with("ready")
   end
 
-  # Runs the command, which attaches bpftrace to the running process, and shows its answer.
-  def ask(command)
-    options = ["-p", @pid.to_s, "-d", "3", "--top", "5"]
-    puts "$ probescope #{command} #{options.join(" ")}"
-    system(*RUN, command, *options) or abort "demo: the command failed"
+  # Runs the command, which attaches bpftrace to the running process, and shows its answer. Returns
+  # the rows of the table, each {"MEAN" => "16.3 ms", ...}.
+  def ask(command, *more)
+    options = [*more, "-p", @pid.to_s, "-d", "3", "--top", "5"]
+    puts "$ probescope #{[command, *options].join(" ")}"
+    answer = IO.popen([*RUN, command, *options]) do |output|
+      output.each_line.map { |line| line.tap { puts line } }
+    end
+    Process.last_status.success? or abort "demo: the command failed"
     puts
+    table = answer.drop_while { |line| !line.strip.empty? }.drop(1).take_while { |line| !line.strip.empty? }
+    headings, *rows = table.map { |line| line.strip.split(/ {2,}/) }
+    rows.map { |cells| headings.zip(cells).to_h }
   end
 
   # Microseconds of CPU for one unit of work, over two seconds without a tracer: the kernel's CPU
   # time of the process, divided by the program's own count.
   def cpu_per_unit
-    units, cpu = done, cpu_seconds
+    figures = two_seconds
+    figures["cpu"] * 1e6 / figures.first.last
+  end
+
+  # What the program counts in two seconds without a tracer: {"orders" => 312.0, "wall" => 2.0, ...}.
+  # The CPU seconds are the kernel's.
+  def two_seconds
+    first, cpu = counters, cpu_seconds
     sleep 2
-    (cpu_seconds - cpu) * 1e6 / (done - units)
+    {**counters.to_h { |name, value| [name, value - first[name]] }, "cpu" => cpu_seconds - cpu}
   end
 
   def stop
@@ -44,10 +60,11 @@ class Example
 
   private
 
-  # Documents or parcels so far: the first of the counters that the program prints on SIGUSR1.
-  def done
+  # The counters that the program prints on SIGUSR1. The first one is that of its units of work, such
+  # as documents.
+  def counters
     Process.kill(:USR1, @pid)
-    line_with("=")[/=(\d+)/, 1].to_i
+    line_with("=").scan(/(\w+)=([\d.]+)/).to_h.transform_values(&:to_f)
   end
 
   # utime and stime, the 14th and 15th field (proc(5)), in ticks of 10 ms.
@@ -80,7 +97,63 @@ def tell(title, script, command, unit)
               unit: unit, before: before, after: after, drop: (1 - (after / before)) * 100), ""
 end
 
+# How the row that has the reason is found, what it says, and what the program counts for a user.
+WAITS = {
+  command: ["waits"],
+  row: :first.to_proc,
+  says: lambda do |row|
+    "#{row["FUNCTION"]} waits #{row["BLOCKED"]} in all threads, for: #{row["WAITS FOR"]}." \
+      "#{" Most of that is ended by #{row["ENDED BY"]}." unless row["ENDED BY"] == "-"}"
+  end,
+  nothing: "No thread waits.",
+  line: "ENDED BY",
+  gains: {"orders a second" => ->(n) { n["orders"] / n["wall"] },
+          "waits for the lock, for each order" => ->(n) { n["ship_waits"] / n["orders"] },
+          "ms in these waits, for each order" => ->(n) { n["ship_waited"] * 1e3 / n["orders"] }}
+}.freeze
+FAILED = {
+  command: %w[syscalls --failed],
+  row: ->(rows) { rows.find { |row| row["CALL"].start_with?("mkdir") } },
+  says: ->(row) { "#{row["FUNCTION"]} calls #{row["CALL"]}, and it fails: #{row["FAILED"]}." },
+  nothing: "No call that makes a folder fails.",
+  line: "DEFINED AT",
+  gains: {"us of CPU for each record" => ->(n) { n["cpu"] * 1e6 / n["records"] },
+          "calls of mkdir for each record" => ->(n) { n["mkdirs"] / n["records"] }}
+}.freeze
+
+# Returns what the program counts.
+def look(script, about, *options)
+  example = Example.new(script, *options)
+  counted = example.two_seconds
+  row = about[:row].call(example.ask(*about[:command]))
+  puts row ? about[:says].call(row) : about[:nothing]
+  place = row && row[about[:line]].match(/(?:.* at )?(.+):(\d+)/)
+  puts "#{place[1]}:#{place[2]}:  #{File.readlines(place[1])[place[2].to_i - 1].strip}" if place
+  puts
+  counted
+ensure
+  example&.stop
+end
+
+def tell_waits(title, script, about)
+  puts "== #{title}", ""
+  both = [look(script, about), look(script, about, "--fixed")]
+  puts format("%-36s %10s %10s", "", "before", "fixed")
+  about[:gains].each do |name, figure|
+    puts format("%-36s %10.2f %10.2f", name, *both.map { |counted| figure.call(counted) })
+  end
+  puts
+end
+
 $stdout.sync = true
+if ARGV == ["waits"]
+  tell_waits "Orders are slow, and the CPU is idle", "onelock.rb", WAITS
+  tell_waits "An archive uses too much CPU, and no log has an error", "mkdir.rb", FAILED
+  exit unless ENV["DEMO_PYTHON"]
+  tell_waits "In Python: orders are slow, and the CPU is idle", "onelock.py", WAITS
+  tell_waits "In Python: an archive uses too much CPU, and no log has an error", "mkdir.py", FAILED
+  exit
+end
 tell "A parser is slow, and no log says why", "deepstack.rb", "exceptions", "document"
 tell "A parcel service is slow, and its code looks fine", "hotfuncs.rb", "hot", "parcel"
 exit unless ENV["DEMO_PYTHON"]

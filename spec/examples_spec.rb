@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# What the two programs of the story do without a tracer, in one language.
+# What the programs of the stories do without a tracer, in one language.
 RSpec.shared_examples "the examples" do |suffix, documents:, checksum:|
   # Returns the CPU seconds for a fixed amount of work, the least of several runs, because other
   # programs use the machine too.
@@ -26,8 +26,51 @@ RSpec.shared_examples "the examples" do |suffix, documents:, checksum:|
     expect(shares[checksum] / run.out[/cpu=([\d.]+)/, 1].to_f).to be > 0.3
   end
 
+  # Returns the counters of a program that was run to its end.
+  def counted(script, *options)
+    run = target("examples/#{script}", *options, loaded: false)
+    run.wait(within: 120)
+    run.out.scan(/(\w+)=([\d.]+)/).to_h.transform_values(&:to_f)
+  end
+
+  it "onelock ships one order at a time, and with the fix several, without waits for the lock" do
+    before, fixed = [[], ["--fixed"]].map do |fix|
+      counted("onelock#{suffix}", "--orders", "200", *fix)
+    end
+    expect(before.values_at("orders", "wall")).to match([200, be > 200 * 0.005])
+    expect(before["ship_waits"]).to be > 100
+    expect(before["ship_waited"] + before["find_waited"]).to be > before["wall"]
+    expect(fixed["orders"]).to eq(200)
+    expect(fixed["ship_waits"]).to be < 20
+    expect(fixed["wall"]).to be < before["wall"] * 0.75
+  end
+
+  it "mkdir makes each folder once with the fix, and needs at least 15 % less CPU for it" do
+    script = "mkdir#{suffix}"
+    before, fixed = [[], ["--fixed"]].map do |fix|
+      Array.new(3) { counted(script, "--records", "20000", *fix) }.min_by { |counts| counts["cpu"] }
+    end
+    expect(before.values_at("records", "mkdirs", "existed")).to eq([20_000, 40_000, 39_968])
+    expect(fixed.values_at("records", "mkdirs", "existed")).to eq([20_000, 32, 0])
+    expect(fixed["cpu"]).to be <= before["cpu"] * 0.85
+  end
+
+  it "mkdir stores the same with and without the fix" do
+    stored = [[], ["--fixed"]].map do |fix|
+      Dir.mktmpdir do |folder|
+        counted("mkdir#{suffix}", "--records", "100", "--folder", folder, *fix)
+        Dir.glob("**/*.csv", base: folder).sort.to_h { |path| [path, File.read(File.join(folder, path))] }
+      end
+    end
+    expect(stored.uniq.size).to eq(1)
+    expect(stored.first.keys).to include("station-15/2026-11-26/values.csv").and have_attributes(size: 16)
+    expect(stored.first.values.sum { |text| text.lines.size }).to eq(100)
+  end
+
   it "print their counters when they are stopped" do
-    [%w[deepstack documents], %w[hotfuncs parcels]].each do |script, unit|
+    units = { "deepstack" => "documents", "hotfuncs" => "parcels", "onelock" => "orders",
+              "mkdir" => "records" }
+    units.each do |script, unit|
       example = target("examples/#{script}#{suffix}").ready
       expect(example.stop(:INT)).to be_success
       expect(example.out).to match(/^#{unit}=\d+ .*cpu=[\d.]+s wall=[\d.]+s$/)

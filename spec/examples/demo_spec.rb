@@ -38,6 +38,13 @@ RSpec.describe "bin/demo" do
     end
   end
 
+  it "refuses words that it does not know" do
+    demo = File.join(Support::ROOT, "bin/demo")
+    child = keep(Support::Child.new("bash", demo, "wait", env: Support.plain_env))
+    expect(child.wait.exitstatus).to eq(2)
+    expect(child.err).to eq("usage: bin/demo [waits]\n")
+  end
+
   it "reports in one sentence what the machine lacks", :slow, full: "compiles the gem once more" do
     unless system("unshare", "--user", "--map-root-user", "true", err: File::NULL)
       skip "no user namespaces here"
