@@ -36,6 +36,7 @@ class ProgramGenerator
     "on" => {"on" => {frames: 1}, "on_stack" => {frames: 8}},
     "stat" => {"stat" => {light: false}, "light" => {light: true}},
     "waits_kernel" => {"waits_kernel" => {lock: false}, "gvl_kernel" => {lock: true}},
+    "syscalls" => {"syscalls" => {lines: false}, "syscalls_lines" => {lines: true}},
     "syscalls_files" => SyscallsGenerator::MACHINES.to_h { |one| ["syscalls_files_#{one}", {machine: one}] }
   }.freeze
   # BLOCK matches the start of a block, and PROBE the name of its probe, if that is one of

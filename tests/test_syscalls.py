@@ -16,7 +16,7 @@ from probescope.command.programs import program as path_of
 from probescope.command.programs import tracepoints
 from probescope.command.reports import report_of
 from probescope.command.result import Result
-from probescope.command.trace import message, program_name
+from probescope.command.trace import check_lines, message, program_name
 from tracing import Child
 
 COMMAND = [sys.executable, "-m", "probescope"]
@@ -232,6 +232,50 @@ def test_calls_errors_and_bytes_of_each_function_are_counted(bpf, program, child
     assert told["reach"]
 
 
+def line_of(text, after="def "):
+    """Returns the number of the first line with this text behind the line that begins with `after`."""
+    lines = PROGRAM.splitlines()
+    begin = next(number for number, line in enumerate(lines) if line.startswith(after))
+    return next(number for number, line in enumerate(lines) if number >= begin and text in line) + 1
+
+
+# {(function, call): calls of each of its lines}
+KNOWN_LINES = {
+    ("generates", STAT): {
+        line_of("os.stat", "def generates"): 10,
+        line_of("os.stat", "        yield"): 10,
+    },
+    ("fails", STAT): {line_of('os.stat("/nowhere")'): 7},
+    ("fails", "mkdir|mkdirat"): {line_of("os.mkdir"): 3},
+    ("outer", "write"): {line_of('b"y"'): 1},
+    ("writes", "write"): {line_of('b"four"'): 50},
+    ("in_thread", STAT): {line_of("os.stat", "def in_thread"): 120},
+    ("forks", "write"): {line_of('b"forked"'): 1},
+}
+
+
+@pytest.mark.smoke
+def test_each_line_has_a_row(bpf, program, children):
+    told = traced(program, children, "--by", "line")
+    assert {key: called(told, *key) for key in KNOWN} == KNOWN
+    found = {
+        (function, call): {
+            row["line"]: row["calls"]
+            for row in told["rows"]
+            if row["function"] == function and re.fullmatch(call, row["call"])
+        }
+        for function, call in KNOWN_LINES
+    }
+    assert found == KNOWN_LINES
+    of = {(row["function"], row["call"]): row for row in told["rows"]}
+    assert {of[key]["line_is"] for key in of if key[0] in ("stats", "fails", "forks", "naps")} == {"current"}
+    # The calls of the loop before the first traced one, and those of the library.
+    assert {row["line_is"] for row in told["rows"] if row["function"] in (None, "(probescope)")} <= {None}
+    errors = [row["errors"] for row in told["rows"] if row["function"] == "fails" and row["failed"]]
+    assert sorted(errors, key=str) == [{"EEXIST": 3}, {"ENOENT": 7}]
+    assert (told["lost"]["unread"], told["lost"]["map_full"]) == (0, 0)
+
+
 @pytest.mark.smoke
 def test_the_calls_of_the_library_have_rows_of_their_own(program, attach, children):
     started = program(WORKS)
@@ -352,6 +396,62 @@ def test_calls_with_one_end_are_counted_up_to_the_last_flush():
     report = report_of("syscalls")(result)
     assert report.more()["half_told"] == 5
     assert any("5 calls of which the kernel told only" in line for line in report.not_covered())
+
+
+def test_a_line_whose_table_was_not_read_is_the_definitions():
+    def f():
+        return 1
+
+    result = Result(1, "syscalls_lines")
+    code = f.__code__
+    size, first, start, table = len(code.co_linetable), code.co_firstlineno, 1 << 40, 1 << 41
+    for site, name, line, times in [(64, "f", first, 1), (128, "g", first + 1, 10), (0, "", 0, 100)]:
+        key = f"1,{site},2,{start if site else 0}"
+        result.add({"@row": {key: [name, "a.py", line, 2]}, "@calls": {key: times}})
+    result.add({"@calls": {f"1,1,2,{start}": 1000}, "@wall_ns": {"1": 10**9}})
+    result.add({"@code": {f"1,{start}": [start, table, size, first]}})
+
+    def told():
+        return {
+            (row["function"], row["line"], row["line_is"]): row["calls"]
+            for row in report_of("syscalls_lines")(result).rows()
+        }
+
+    rest = {("g", first + 1, "definition"): 10, (None, None, None): 100, ("(unknown)", None, None): 1000}
+    assert told() == {("f", first, "definition"): 1, **rest}
+    words = code.co_linetable + bytes(-size % 64)
+    for i in range(0, len(words), 64):
+        entry = [str(int.from_bytes(words[i + j : i + j + 8], "little")) for j in range(0, 64, 8)]
+        result.add({"@table": {f"1,{table},{i // 64}": entry}})
+    # The code is that of f, and g is defined at another line.
+    assert told() == {("f", first, "current"): 1, **rest}
+
+
+def test_lines_are_those_of_syscalls():
+    def chosen(*words):
+        return program_name(parser().parse_args(["trace", *words, "-p", "1"]))
+
+    assert chosen("syscalls", "--by", "line") == "syscalls_lines"
+    with pytest.raises(Usage, match="--by takes line, and not 'file'"):
+        chosen("syscalls", "--by", "file")
+    for words in (("hot", "--by", "line"), ("syscalls", "--by", "line", "--files")):
+        with pytest.raises(Usage, match="--by line is for syscalls, without --files"):
+            chosen(*words)
+
+
+class OfRuby:
+    pid = 7
+
+    def to_dict(self):
+        return {"runtime": "ruby", "probes": {}}
+
+
+def test_lines_of_ruby_are_refused_and_those_of_an_unread_process_are_not():
+    path = path_of("syscalls_lines")
+    with pytest.raises(Usage, match="the lines of Ruby are not known to the kernel"):
+        check_lines(path, OfRuby())
+    check_lines(path_of("syscalls"), OfRuby())
+    check_lines(path, None)
 
 
 def test_paths_that_differ_only_in_bytes_that_are_no_utf_8_have_rows_of_their_own():

@@ -5,7 +5,7 @@
  *
  *   host_target [--period MS] [--rows N] [--burst N] [--flushes N] [--hostile] [--strings]
  *               [--abi N] [--state N] [--old] [--old-ruby] [--number N] [--without PROBE] [--waits]
- *               [--unread PART]
+ *               [--unread PART] [--lines]
  *
  * Like the library, it flushes under a tracer: first when no semaphore has changed for a period,
  * then once a period. A flush is one event for each row and each kind of statistics, then
@@ -18,6 +18,8 @@
  * --strings: its backtraces became strings.
  * --without PROBE: its runtime does not serve this probe.
  * --waits: the thread that makes system calls sleeps in each row, too, and waits for a pipe.
+ * --lines: function__here tells how to find lines, as in CPython. The calls of a row are at the three
+ *   lines behind that of its function, but access has an instruction that the line table lacks.
  * --number N: its ids are those of process N, so that a spec can compute them before.
  * --unread PART: the record of the thread that makes system calls, or its epoch, stack, frames or
  *   names, are on a page that is not in memory. "late": the names come into memory later.
@@ -288,7 +290,8 @@ static struct here {
                     uint64_t line;
                 } * site;
             } * row;
-            uint64_t rest[9];
+            struct vm_frame *vm;
+            uint64_t rest[8];
         } * frames;
         uint32_t depth, epoch, capacity;
     } stack;
@@ -296,7 +299,21 @@ static struct here {
     struct frame frames[2];
     struct row rows[MOST_SITES];
     struct site sites[MOST_SITES];
+    /* What CPython has for each call and each function. An instruction has two bytes. */
+    struct vm_frame {
+        uint64_t code, instruction;
+    } vm_frames[2];
+    struct vm_code {
+        const struct vm_lines *lines;
+        uint32_t first;
+        unsigned char instructions[20];
+    } codes[MOST_SITES];
+    struct vm_lines {
+        uint64_t size;
+        unsigned char bytes[64];
+    } lines;
 } * here;
+static int tells_lines;
 static int asked[2], null_device, calling_rows, waits;
 static volatile int answered;
 static const char *unread = "";
@@ -305,9 +322,29 @@ static char *absent; /* a page that was never touched: an address that no progra
 static void fire_here(uint64_t thread)
 {
     const void *record = strcmp(unread, "record") ? (void *)&here->record : absent;
-    const uint64_t more[] = {
-        (uint64_t)record, here->record.layout, (uint64_t)&here->epoch, thread, 0, 0, 0, 0, 0, 0, 0};
+    const uint64_t code = offsetof(struct vm_frame, code) | offsetof(struct vm_frame, instruction) << 16 |
+                          offsetof(struct vm_code, instructions) << 32;
+    const uint64_t lines = offsetof(struct vm_code, lines) | offsetof(struct vm_code, first) << 16 |
+                           offsetof(struct vm_lines, size) << 32 | offsetof(struct vm_lines, bytes) << 48;
+    const uint64_t more[] = {(uint64_t)record,
+                             here->record.layout,
+                             (uint64_t)&here->epoch,
+                             thread,
+                             0,
+                             0,
+                             0,
+                             tells_lines ? code : 0,
+                             0,
+                             tells_lines ? lines : 0,
+                             0};
     fire_function__here(0, 0, 0, 0, 0, more);
+}
+
+/* The innermost call is at this instruction of its function. */
+static void at(int row, int instruction)
+{
+    here->vm_frames[row ? 1 : 0] = (struct vm_frame){
+        (uint64_t)&here->codes[row], (uint64_t)&here->codes[row].instructions[2 * instruction]};
 }
 
 /*
@@ -327,8 +364,11 @@ static void *call_the_system(void *unused)
             here->frames[0].row = &here->rows[0];
             here->frames[row ? 1 : 0].row = &here->rows[row];
             here->stack.depth = row ? 2 : 1;
+            at(row, 0);
             for (int i = 0; i <= row; i++) syscall(SYS_getppid);
+            at(row, 9);
             syscall(SYS_access, "/nowhere/at/all", F_OK);
+            at(row, 2);
             if (syscall(SYS_write, null_device, "four", 4) != 4) abort();
             if (waits) {
                 nanosleep(&(struct timespec){0, 1000000}, NULL);
@@ -354,9 +394,12 @@ static void start_calling(int rows, int hostile)
     here->record.epoch = &here->epoch;
     here->record.layout = IN_STACK(frames) | IN_STACK(depth) << 8 | IN_STACK(epoch) << 16 |
                           sizeof(struct frame) << 24 | offsetof(struct frame, row) << 32 |
-                          offsetof(struct row, site) << 48;
+                          offsetof(struct frame, vm) << 40 | offsetof(struct row, site) << 48;
     here->record.names = offsetof(struct site, name) | offsetof(struct site, file) << 8 |
                          offsetof(struct site, line) << 16 | offsetof(struct site, path) << 24;
+    /* Three instructions without columns, each one line behind the one before. */
+    here->lines = (struct vm_lines){6, {0xe8, 2, 0xe8, 2, 0xe8, 2}};
+    for (int i = 0; i < 2; i++) here->frames[i].vm = &here->vm_frames[i];
     calling_rows = rows < MOST_SITES ? rows : MOST_SITES;
     for (int row = 0; row < calling_rows; row++) {
         char *name = "odd,name\t\x1b[31m\xff#<call>", *file = "/tmp/a,b\"\n\x1b]0;title\x07\xe9.rb";
@@ -364,6 +407,7 @@ static void start_calling(int rows, int hostile)
         if (!hostile) file = "/app/lib/parser.rb";
         here->sites[row] = (struct site){name, file, file, 10 + row};
         here->rows[row].site = &here->sites[row];
+        here->codes[row] = (struct vm_code){.lines = &here->lines, .first = 10 + (uint32_t)row};
         if (!strcmp(unread, "name") || !strcmp(unread, "late")) here->sites[row].name = absent;
     }
     if (!strcmp(unread, "epoch")) here->record.epoch = (uint32_t *)absent;
@@ -434,6 +478,7 @@ int main(int argc, char **argv)
         else if (!strcmp(argv[i], "--mute")) probescope_info.flags = 3;
         else if (!strcmp(argv[i], "--strings")) strings = 1;
         else if (!strcmp(argv[i], "--waits")) waits = 1;
+        else if (!strcmp(argv[i], "--lines")) strcpy(probescope_info.runtime, "python"), tells_lines = 1;
         else if (!strcmp(argv[i], "--without")) without = argv[i + 1];
         else if (!strcmp(argv[i], "--unread")) unread = argv[i + 1];
         else if (!strcmp(argv[i], "--number")) number = value;

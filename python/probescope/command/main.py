@@ -208,6 +208,9 @@ def define_trace(add: Add) -> None:
         action="store_true",
         help="for syscalls: rows for each path, of calls that take one: open, stat, mkdir, unlink, ...",
     )
+    trace.add_argument(
+        "--by", metavar="WHAT", help="for syscalls, WHAT is line: a row for each line of Python code"
+    )
     trace.add_argument("--failed", action="store_true", help="for syscalls: only calls that returned errors")
     trace.add_argument(
         "--slower",

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
-from probescope.command import cells, histogram, line_table, off_cpu, slow_calls, syscalls, thread_states
+from probescope.command import cells, histogram, off_cpu, slow_calls, syscalls, thread_states
 from probescope.command.definitions import ALL, OUTCOMES, Definition
 from probescope.command.errors import CommandError
 from probescope.command.event import Event
-from probescope.command.result import ID, Result, decimals, iso, ratio, rounded
+from probescope.command.kernel_lines import CURRENT, KernelLines
+from probescope.command.result import ID, Result, decimals, iso, numbers, ratio, rounded
 from probescope.command.result import Row as Kept
 from probescope.command.text import count, duration
 from probescope.command.text import share as percent
@@ -23,6 +24,8 @@ BY_REQUEST = "_by_request"
 KERNEL = "_kernel"
 # The programs of syscalls --files, one for each machine.
 FILES = "syscalls_files_"
+# The program of syscalls --by line.
+BY_LINE = "syscalls_lines"
 
 
 class Report:
@@ -377,11 +380,6 @@ class Gvl(Report):
         }
 
 
-# What the line of a wait is.
-CURRENT = "current"
-DEFINITION = "definition"
-
-
 class GvlByKernel(Gvl):
     BEFORE = (
         "the kernel reports waits for the GIL: of threads that make calls of traced functions; the "
@@ -494,10 +492,7 @@ class WaitsByKernel(Report):
 
     def rows(self) -> List[Row]:
         self._names = {numbers(key): names[:3] for key, names in self.result.map("row").items()}
-        self._codes = {
-            numbers(key): [int(one) for one in found] for key, found in self.result.map("code").items()
-        }
-        self._words = {numbers(key): words for key, words in self.result.map("table").items()}
+        self._lines = KernelLines(self.result)
         same: Dict[Any, List[Row]] = {}
         for wait in self._waits():
             same.setdefault(tuple(wait[name] for name in ("what", "call", *self.PLACE)), []).append(wait)
@@ -560,27 +555,8 @@ class WaitsByKernel(Report):
     def _place(self, pid: int, site: int, instruction: int) -> Row:
         """Returns function, file and line of a function that was at this instruction."""
         function, file, defined = map(known, self._names.get((pid, site), (None, None, None)))
-        defined = defined and int(defined)
         function = function or (Syscalls.UNKNOWN if site else None)
-        line = self._line(pid, instruction, defined)
-        line_is = CURRENT if line else DEFINITION if defined else None
-        return {"function": function, "file": file, "line": line or defined, "line_is": line_is}
-
-    def _line(self, pid: int, instruction: int, defined: Optional[int]) -> Optional[int]:
-        """Returns None where it is not known, or where the code is another function's."""
-        start, table, size, first = self._codes.get((pid, instruction), (0, 0, 0, 0))
-        if not start or first != defined:
-            return None
-        return line_table.line(self._table(pid, table)[:size], first, instruction - start)
-
-    def _table(self, pid: int, address: int) -> bytes:
-        """Returns the beginning of a line table, as far as it was read."""
-        words: List[int] = []
-        part = 0
-        while (pid, address, part) in self._words:
-            words += (int(word) & ID for word in self._words[pid, address, part])
-            part += 1
-        return b"".join(word.to_bytes(8, "little") for word in words)
+        return {"function": function, "file": file, **self._lines.place(pid, instruction, defined)}
 
 
 class Slow(Report):
@@ -651,8 +627,8 @@ class Syscalls(Report):
         return [self._call(row, parts) for row in self.result.rows_by_names("calls", self._names)]
 
     def _names(self, key: str, names: Optional[Sequence[Any]]) -> Sequence[Any]:
-        """key: the pid, the number of the function (0: none) and the number of the call."""
-        _, function, call = map(int, key.split(","))
+        """key: the pid, the number of the function (0: none), the number of the call, and more."""
+        _, function, call, *_ = numbers(key)
         return names if names and (names[0] or not function) else (self.UNKNOWN, "", 0, call)
 
     def more(self) -> Row:
@@ -711,6 +687,24 @@ class Syscalls(Report):
             f"{missing} errors had no room in bpftrace's maps, and are in FAILED without their names: "
             f"PROBESCOPE_MAP_KEYS={room * 4}"
         ]
+
+
+class SyscallsLines(Syscalls):
+    """With --by line: a key of the program's maps ends with the function's instruction."""
+
+    def _counted(self) -> List[Row]:
+        self._lines = KernelLines(self.result)
+        return super()._counted()
+
+    def _names(self, key: str, names: Optional[Sequence[Any]]) -> Sequence[Any]:
+        pid, *_, instruction = numbers(key)
+        found = super()._names(key, names)
+        where = self._lines.place(pid, instruction, found[2])
+        return [*found, where["line"], where["line_is"]]
+
+    def _call(self, row: Kept, parts: Dict[str, Dict[int, int]]) -> Row:
+        line, line_is = row.names[4:]
+        return {**super()._call(row, parts), "line": line, "line_is": line_is}
 
 
 class SyscallsFiles(Syscalls):
@@ -1039,6 +1033,7 @@ REPORTS = {
     "on_stack": On,
     "requests": Requests,
     "syscalls": Syscalls,
+    BY_LINE: SyscallsLines,
     **{f"{FILES}{machine}": SyscallsFiles for machine in syscalls.NUMBERS},
     "waits": Waits,
     "gvl_kernel": GvlByKernel,
@@ -1050,7 +1045,7 @@ REPORTS = {
 def command_of(program: str) -> str:
     """Returns the gem's command for a program."""
     name = program[: -len(BY_REQUEST)] if program.endswith(BY_REQUEST) else program
-    if name.startswith(FILES):
+    if name.startswith(FILES) or name == BY_LINE:
         return "syscalls"
     if name.endswith(KERNEL):
         return name[: -len(KERNEL)]
@@ -1075,11 +1070,6 @@ def known(value: Any) -> Any:
 def place(row: Kept, what: str) -> Row:
     name, file, line = row.names[:3]
     return {what: known(name), "file": known(file), "line": known(line)}
-
-
-def numbers(key: str) -> Tuple[int, ...]:
-    """Returns the numbers of a key. Versions of bpftrace separate them differently."""
-    return tuple(map(int, re.findall(r"-?\d+", key)))
 
 
 def total(rows: List[Row], name: str) -> int:
