@@ -276,6 +276,86 @@ def test_each_line_has_a_row(bpf, program, children):
     assert (told["lost"]["unread"], told["lost"]["map_full"]) == (0, 0)
 
 
+# The request "/early" has begun when the tracer comes, under another one.
+REQUESTS = """
+import contextvars, os, threading
+import gate
+from probescope import _native
+
+HERE = os.getcwd()
+
+def looks(times):
+    for _ in range(times):
+        os.stat(HERE)
+
+def request(path, function, *arguments):
+    made = _native.Request("GET", path, None)
+    outer = _native.enter_request(made)
+    function(*arguments)
+    _native.enter_request(outer)
+    made.done(200, None)
+
+def nested():
+    looks(5)
+    request("/inner/7", looks, 7)
+    looks(11)
+
+def elsewhere():
+    contextvars.Context().run(os.stat, HERE)
+    os.stat(HERE)  # no traced function has run in this context since it was entered again
+    looks(3)
+    os.stat(HERE)
+
+def copies():
+    contextvars.copy_context().run(looks, 13)
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(looks, 17))
+    thread.start()
+    thread.join()
+
+def early():
+    gate.on("function__here", "stats__done")
+    gate.flushed(3)
+    looks(23)
+
+def serve():
+    gate.on("stats__by_request")
+    request("/early", early)
+    request("/outer", nested)
+    request("/elsewhere", elsewhere)
+    request("/copies", copies)
+    looks(19)
+    gate.flushed()
+    print("called", flush=True)
+    gate.off("function__here")
+    gate.done()
+
+serve()
+"""
+
+
+@pytest.mark.smoke
+def test_each_request_has_rows(program, attach, children):
+    started = program(REQUESTS)
+    attach(started, "stats__by_request")
+    told = traced_run(started, children, "--by-request")
+    found = {}
+    for row in told["rows"]:
+        if row["function"] in ("looks", "elsewhere") and re.fullmatch(STAT, row["call"]):
+            key = (row["function"], row["method"], row["route"])
+            found[key] = found.get(key, 0) + row["calls"]
+    assert found == {
+        ("looks", "GET", "/early"): 23,
+        ("looks", "GET", "/outer"): 16,
+        ("looks", "GET", "/inner/*"): 7,
+        ("looks", "GET", "/elsewhere"): 3,
+        ("elsewhere", "GET", "/elsewhere"): 1,
+        ("elsewhere", None, None): 2,
+        ("looks", "GET", "/copies"): 30,
+        ("looks", None, None): 19,
+    }
+    assert (told["lost"]["unread"], told["lost"]["map_full"]) == (0, 0)
+
+
 @pytest.mark.smoke
 def test_the_calls_of_the_library_have_rows_of_their_own(program, attach, children):
     started = program(WORKS)
@@ -466,7 +546,27 @@ def test_paths_that_differ_only_in_bytes_that_are_no_utf_8_have_rows_of_their_ow
     assert sorted((row["path"], row["calls"]) for row in rows) == [("a\ufffd", 10), ("a\ufffd", 200)]
 
 
-@pytest.mark.parametrize("name", ["syscalls", "syscalls_files_x86_64"])
-def test_requests_are_refused_with_a_reason(name):
-    with pytest.raises(Usage, match="its route is often known only at its end"):
-        program_name(parser().parse_args(["trace", name, "-p", "1", "--by-request"]))
+def test_a_request_whose_name_could_not_be_read_is_unknown():
+    result = Result(1, "syscalls_by_request")
+    for request in (0, 5, 6):
+        key = f"1,64,2,{request}"
+        result.add({"@row": {key: ["f", "a.py", 1, 2, request]}, "@calls": {key: 10**request}})
+    result.add({"@calls": {"1,1,2,5": 7}, "@request": {"1,5": [5, "GET /a"]}, "@wall_ns": {"1": 10**9}})
+    rows = report_of("syscalls_by_request")(result).rows()
+    assert {(row["function"], row["method"], row["route"]): row["calls"] for row in rows} == {
+        ("f", None, None): 1,
+        ("f", "GET", "/a"): 10**5,
+        ("f", None, "(unknown)"): 10**6,
+        ("(unknown)", "GET", "/a"): 7,
+    }
+
+
+def test_paths_are_not_told_apart_by_request():
+    def chosen(*words):
+        return program_name(parser().parse_args(["trace", *words, "-p", "1", "--by-request"]))
+
+    assert chosen("syscalls") == "syscalls_by_request"
+    assert chosen("syscalls", "--by", "line") == "syscalls_lines_by_request"
+    for words in (["syscalls", "--files"], ["syscalls_files_x86_64"]):
+        with pytest.raises(Usage, match="--files takes no --by-request"):
+            chosen(*words)

@@ -87,6 +87,20 @@ RSpec.describe "The commands with --by-request", :bpf do
         expect(naps.reject { |_, number| number.zero? }).to eq("GET /a" => 1, "GET /b" => 1, "JOB Mail" => 1)
       end
 
+      it "counts the system calls of each request" do
+        processes = [start, start]
+        found = told(processes, "syscalls" => "function__here")["syscalls"]
+        expect(found.keys).to match_array(processes.map(&:pid))
+        found.each_value do |rows|
+          looks = by_request(rows).transform_values do |own|
+            own.select { |row| row["function"] == "#{prefix}look" && row["call"].match?(/stat/) }
+               .sum { |row| row["calls"] }
+          end
+          expect(looks.reject { |_, number| number.zero? })
+            .to eq("GET /a" => 300, "GET /b" => 100, "JOB Mail" => 30, nil => 15)
+        end
+      end
+
       define_method(:hot) do |process, seconds|
         probescope("hot", "-p", process.pid, "-d", seconds, "--json", "--by-request",
                    within: seconds + 60).json["rows"]

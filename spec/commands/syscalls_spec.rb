@@ -243,13 +243,13 @@ RSpec.describe "syscalls on a Ruby process", :bpf do
     expect(shop.info.header[:switches]).to eq(0)
   end
 
-  it "refuses requests, other rows, and what is no time" do
-    expect(probescope("syscalls", "-p", 1, "--by-request"))
-      .to have_attributes(err: /not told apart by request/, status: have_attributes(exitstatus: 2))
+  it "refuses rows of paths by line or by request, other rows, and what is no time" do
     expect(probescope("syscalls", "-p", 1, "--by", "file"))
       .to have_attributes(err: /--by takes line, and not "file"/, status: have_attributes(exitstatus: 2))
     expect(probescope("syscalls", "-p", 1, "--by", "line", "--files"))
-      .to have_attributes(err: /--files has no lines/, status: have_attributes(exitstatus: 2))
+      .to have_attributes(err: /--files takes no --by line/, status: have_attributes(exitstatus: 2))
+    expect(probescope("syscalls", "-p", 1, "--by-request", "--files"))
+      .to have_attributes(err: /--files takes no --by-request/, status: have_attributes(exitstatus: 2))
     expect(probescope("syscalls", "-p", 1, "--slower", "1"))
       .to have_attributes(err: /"1" is no time/, status: have_attributes(exitstatus: 2))
   end

@@ -279,7 +279,7 @@ static struct here {
         const void *stack;
         uint64_t layout;
         const uint32_t *epoch;
-        uint64_t lock, vm, flags, names;
+        uint64_t lock, vm, flags, names, requests;
     } record;
     struct {
         struct frame {
@@ -293,12 +293,15 @@ static struct here {
             struct vm_frame *vm;
             uint64_t rest[8];
         } * frames;
-        uint32_t depth, epoch, capacity;
+        uint32_t depth, epoch, capacity, round;
+        const struct site *request;
+        const uint64_t *where;
+        uint64_t version;
     } stack;
     uint32_t epoch;
     struct frame frames[2];
     struct row rows[MOST_SITES];
-    struct site sites[MOST_SITES];
+    struct site sites[MOST_SITES], requests[2];
     /* What CPython has for each call and each function. An instruction has two bytes. */
     struct vm_frame {
         uint64_t code, instruction;
@@ -347,6 +350,10 @@ static void at(int row, int instruction)
         (uint64_t)&here->codes[row], (uint64_t)&here->codes[row].instructions[2 * instruction]};
 }
 
+#define IN_STACK(field) (offsetof(struct here, stack.field) - offsetof(struct here, stack))
+#define IN_REQUESTS                                                                                          \
+    (IN_STACK(request) << 32 | IN_STACK(where) << 40 | IN_STACK(version) << 48 | IN_STACK(round) << 56)
+
 /*
  * In each flush and each row: getppid as often as its weight, an access that fails, 4 bytes. The
  * function of row 0 calls the others.
@@ -360,7 +367,9 @@ static void *call_the_system(void *unused)
         /* A tracer attaches stats__done last. The interval has begun, and the names were not read. */
         if (probescope_stats__done_semaphore && ++traced == 5 && !strcmp(unread, "late"))
             strcpy(absent, "Parser#late");
+        here->record.requests = probescope_stats__by_request_semaphore ? IN_REQUESTS | here->stack.round : 0;
         for (int row = 0; row < calling_rows; row++) {
+            here->stack.request = row ? &here->requests[row & 1] : NULL;
             here->frames[0].row = &here->rows[0];
             here->frames[row ? 1 : 0].row = &here->rows[row];
             here->stack.depth = row ? 2 : 1;
@@ -380,8 +389,6 @@ static void *call_the_system(void *unused)
     return unused;
 }
 
-#define IN_STACK(field) (offsetof(struct here, stack.field) - offsetof(struct here, stack))
-
 static void start_calling(int rows, int hostile)
 {
     here = mmap((void *)0x7e0000000000, sizeof *here, PROT_READ | PROT_WRITE,
@@ -390,6 +397,11 @@ static void start_calling(int rows, int hostile)
     if (here == MAP_FAILED || absent == MAP_FAILED) abort();
     here->epoch = here->stack.epoch = 5;
     here->stack.frames = here->frames;
+    here->stack.round = here->stack.version = 1;
+    here->stack.where = &here->stack.version;
+    here->requests[0] = (struct site){"JOB Mail", "", "", 281474976710000};
+    here->requests[1] =
+        (struct site){hostile ? "GET /\x1b[31m\n,\xff\"" : "GET /orders/*", "", "", 281474976710001};
     here->record.stack = &here->stack;
     here->record.epoch = &here->epoch;
     here->record.layout = IN_STACK(frames) | IN_STACK(depth) << 8 | IN_STACK(epoch) << 16 |

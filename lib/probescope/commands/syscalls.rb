@@ -12,6 +12,7 @@ module Probescope
       PROGRAM = "syscalls.bt"
       ALL = "functions of gems, packages and the standard library too"
       WIDENED = true
+      BY_REQUEST = true
       USAGE = "syscalls -p PID [options]"
       ABOUT = <<~TEXT
         Which function makes which system calls, how many fail, and how long do they take? Counts the system
@@ -31,6 +32,9 @@ module Probescope
           BYTES     read or written, of calls that return that number
           FUNCTION  - where no traced function was open; (probescope): calls of the library itself, such as
                     at a fork; (unknown): memory of the process could not be read
+          REQUEST   with --by-request: method and path. An id in the path is *: the route may be known at
+                    the end of a request only. - where there is no request, or none that is known, as in
+                    Python code of a context in which no traced function has run yet
           AT        with --by line: the line at which the function was, or (definition) where only the line
                     is known at which it is defined: Ruby's lines are not known to the kernel
           PATH      with --files: up to 127 bytes. Of two paths the first one, and of a link its own
@@ -52,8 +56,8 @@ module Probescope
       class Report < Tracing::Report
         # failed: whether only rows with errors are shown. slower: the shortest call in ns that the
         # program counts.
-        def initialize(result, definition, failed: false, slower: 0)
-          super(result, definition)
+        def initialize(result, definition, failed: false, slower: 0, by_request: false)
+          super(result, definition, by_request: by_request)
           @failed = failed
           @slower = slower
         end
@@ -93,7 +97,8 @@ module Probescope
 
         def sorted(rows)
           rows.sort_by do |row|
-            [-row[:total_ns], -row[:calls], *row.values_at(:file, :line, :call, :path).map(&:to_s)]
+            [-row[:total_ns], -row[:calls],
+             *row.values_at(:file, :line, :call, :path, :method, :route).map(&:to_s)]
           end
         end
 
@@ -102,10 +107,22 @@ module Probescope
 
         def found = result.rows_by_names("calls") { |key, names| names_of(Tracing::Result.numbers(key), names) }
 
-        # key: the pid, the number of the function (0: none), the number of the call, and more.
+        # key: the pid, the number of the function (0: none), the number of the call, and more; with
+        # --by-request, the last one is the number of the request.
         def names_of(key, names)
           _, function, call = key
-          names && (names.first != "" || function.zero?) ? names : [UNKNOWN, "", 0, call]
+          return names if names && (names.first != "" || function.zero?)
+
+          [UNKNOWN, "", 0, call, *(key.last if @by_request)]
+        end
+
+        # {method:, route:}; {} without --by-request. number: of the request, 0 for none.
+        def request_of(number)
+          return {} unless @by_request
+
+          number = Tracing::Result.request(number)
+          method, route = result.requests[number] || [nil, (UNKNOWN unless number.zero?)]
+          {method: method, route: route}
         end
 
         def one_end
@@ -123,11 +140,11 @@ module Probescope
         end
 
         def calls(row)
-          function, file, line, number = row.names
+          function, file, line, number, request = row.names
           call = Syscalls.name_of(Tracing::Result.number(number) - 1)
-          {function: known(function), file: known(file), line: known(line), call: call,
-           **figures(row), failed: row.number("failed") || 0, errors: errors(row),
-           bytes: (row.number("moved") || 0 if Tracing::Syscalls::BYTES.include?(call))}
+          {**request_of(request), function: known(function), file: known(file), line: known(line), call: call,
+                                  **figures(row), failed: row.number("failed") || 0, errors: errors(row),
+                                  bytes: (row.number("moved") || 0 if Tracing::Syscalls::BYTES.include?(call))}
         end
 
         def figures(row)
@@ -150,13 +167,14 @@ module Probescope
         end
       end
 
-      # With --by line: a key of the program's maps ends with the function's instruction.
+      # With --by line: behind the number of the call, a key of the program's maps has the function's
+      # instruction.
       class LinesReport < Report
         private
 
         def names_of(key, names)
           found = super
-          [*found, @lines.place(key.first, key.last, found[2])]
+          [*found, @lines.place(key.first, key[3], found[2])]
         end
 
         def found
@@ -271,10 +289,6 @@ module Probescope
           @files = true
         end
         parser.on("--by WHAT", "line: a row for each line of Python code") { |what| by(what) }
-        parser.on("--by-request", "not supported: a request's route is often known only at its end") do
-          raise CLI::Usage.new("system calls are not told apart by request: its route is often known only " \
-                               "at its end", "probescope hot -p PID --by-request, or exceptions, alloc, slow")
-        end
       end
 
       def by(what)
@@ -285,9 +299,10 @@ module Probescope
 
       def prepare
         super
-        return unless @files && @lines
+        return unless @files && (@lines || @by_request)
 
-        raise CLI::Usage.new("--files has no lines", "--files or --by line, one at a time")
+        other = @lines ? "--by line" : "--by-request"
+        raise CLI::Usage.new("--files takes no #{other}", "--files or #{other}, one at a time")
       end
 
       # Before the interval begins. A trace that is refused has one line of error.
@@ -317,7 +332,8 @@ module Probescope
 
       def report_of(part)
         kind = @lines ? LinesReport : Report
-        (@files ? FilesReport : kind).new(part, definition, failed: @failed, slower: @slower)
+        kind = FilesReport if @files
+        kind.new(part, definition, failed: @failed, slower: @slower, by_request: @by_request)
       end
 
       def check(result)

@@ -180,7 +180,8 @@ module Probescope
           samples: false
         ),
         "syscalls" => Definition.new(
-          fields: %i[pid file line line_is function call calls total_ns mean_ns longest_ns failed errors bytes path],
+          fields: %i[pid method route file line line_is function call calls total_ns mean_ns longest_ns failed errors
+                     bytes path],
           columns: [
             ["TOTAL", :time, :total_ns, false],
             ["CALLS", :count, :calls, false],

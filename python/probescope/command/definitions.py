@@ -323,6 +323,8 @@ ALL: Dict[str, Definition] = {
     "syscalls": Definition(
         fields=(
             "pid",
+            "method",
+            "route",
             "file",
             "line",
             "line_is",

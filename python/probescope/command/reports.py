@@ -616,7 +616,7 @@ class Syscalls(Report):
             key=lambda row: (
                 -row["total_ns"],
                 -row["calls"],
-                [str(row.get(name) or "") for name in ("file", "line", "call", "path")],
+                [str(row.get(name) or "") for name in ("file", "line", "call", "path", "method", "route")],
             )
         )
         return [{**row, "share": ratio(row["total_ns"], whole)} for row in shown]
@@ -627,9 +627,21 @@ class Syscalls(Report):
         return [self._call(row, parts) for row in self.result.rows_by_names("calls", self._names)]
 
     def _names(self, key: str, names: Optional[Sequence[Any]]) -> Sequence[Any]:
-        """key: the pid, the number of the function (0: none), the number of the call, and more."""
-        _, function, call, *_ = numbers(key)
-        return names if names and (names[0] or not function) else (self.UNKNOWN, "", 0, call)
+        """key: the pid, the number of the function (0: none), the number of the call, and more; by
+        request, the last one is the number of the request.
+        """
+        _, function, call, *more = numbers(key)
+        if names and (names[0] or not function):
+            return names
+        return (self.UNKNOWN, "", 0, call, *(more[-1:] if self.by_request else ()))
+
+    def request(self, row: Kept) -> Row:
+        """Returns {} unless rows are by request. The number of the request is 0 for none."""
+        if not self.by_request:
+            return {}
+        number = int(row.names[4]) & ID
+        method, route = self.result.requests.get(number, (None, self.UNKNOWN if number else None))
+        return {"method": method, "route": route}
 
     def more(self) -> Row:
         return {**super().more(), "half_told": self._half_told()}
@@ -646,6 +658,7 @@ class Syscalls(Report):
         call = call_name(int(row.names[3]) - 1)
         calls, took = row.count("calls"), row.count("total_ns")
         return {
+            **self.request(row),
             **place(row, "function"),
             "call": call,
             "calls": calls,
@@ -690,20 +703,22 @@ class Syscalls(Report):
 
 
 class SyscallsLines(Syscalls):
-    """With --by line: a key of the program's maps ends with the function's instruction."""
+    """With --by line: behind the number of the call, a key of the program's maps has the function's
+    instruction.
+    """
 
     def _counted(self) -> List[Row]:
         self._lines = KernelLines(self.result)
         return super()._counted()
 
     def _names(self, key: str, names: Optional[Sequence[Any]]) -> Sequence[Any]:
-        pid, *_, instruction = numbers(key)
+        pid, _, _, instruction, *_ = numbers(key)
         found = super()._names(key, names)
         where = self._lines.place(pid, instruction, found[2])
         return [*found, where["line"], where["line_is"]]
 
     def _call(self, row: Kept, parts: Dict[str, Dict[int, int]]) -> Row:
-        line, line_is = row.names[4:]
+        line, line_is = row.names[-2:]
         return {**super()._call(row, parts), "line": line, "line_is": line_is}
 
 

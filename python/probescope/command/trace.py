@@ -297,10 +297,9 @@ def program_name(options: Any) -> str:
                 f"probescope trace syscalls -p {options.pid} --by line",
             )
         name = BY_LINE
-    if options.by_request and command_of(name) == "syscalls":
+    if options.by_request and name.startswith(FILES):
         raise Usage(
-            "system calls are not told apart by request: its route is often known only at its end",
-            f"probescope trace hot -p {options.pid} --by-request, or exceptions, alloc, slow",
+            "--files takes no --by-request", f"probescope trace syscalls -p {options.pid} --by-request"
         )
     if name == "on" and options.stack is not None:
         name = "on_stack"
