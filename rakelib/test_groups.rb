@@ -19,8 +19,8 @@ module TestGroups
     "specs-otel" => "spec/otel/**/*_spec.rb",
     "specs-examples" => "spec/examples/**/*_spec.rb,spec/commands/{wheel,looking}_spec.rb",
     "specs-tables" => "spec/commands/tables_spec.rb",
-    "specs-commands-a" => "spec/commands/[a-m]*_spec.rb",
-    "specs-commands-n" => "spec/commands/[n-z]*_spec.rb",
+    "specs-commands-a" => "spec/commands/[a-o]*_spec.rb",
+    "specs-commands-p" => "spec/commands/[p-z]*_spec.rb",
     "specs-hostile" => "spec/{hostile,tracing}/**/*_spec.rb"
   }.freeze
   ALL = PATTERNS.to_h do |name, pattern|

@@ -31,7 +31,7 @@ RSpec.describe "probescope otel among hostile processes", :bpf do
   def seen = server.spans.map { |resource, _| resource["process.pid"] }.uniq
 
   def stopped(child)
-    expect(child.stop(within: 15)).to be_success, child.to_s
+    expect(child.stop(within: 30)).to be_success, child.to_s
     expect(child.err).not_to match(/\.rb:\d|exporter has ended/)
   end
 

@@ -128,7 +128,7 @@ RSpec.describe "probescope otel", :bpf do
     Process.kill(:KILL, *named(name))
     second = target(app, name, "2").ready
     await("the new workers", within: 30) { (children_of(second.pid) - pids(server)).empty? }
-    expect(bridge.stop(within: 60)).to be_success
+    expect(bridge.stop(within: 60)).to be_success, bridge.to_s
   end
 
   it "refuses a process that another bridge traces" do
@@ -178,7 +178,7 @@ RSpec.describe "probescope otel", :bpf do
       bridge = probescope_start("otel", "-p", process.pid, "--slow", "1ms", "--exceptions", "none",
                                 "--endpoint", endpoint)
       bridge.await_line(message, stream: :err)
-      expect(bridge.stop(within: 60)).to be_success
+      expect(bridge.stop(within: 60)).to be_success, bridge.to_s
       report = JSON.parse(bridge.err.lines.grep(/received/).last[/\{.*/])
       expect(report.dig("traces", "dropped").values.sum).to eq(report.dig("received", "slow_calls"))
       expect(bridge.err.scan("they wait").size).to eq(1)

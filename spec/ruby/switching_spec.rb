@@ -149,7 +149,10 @@ RSpec.describe "switching hooks", :bpf do
     target.ready
     attacher(target, "function__stats", wait: false).attached
     all = target.await_line(/\Areport (\d+)/, within: 120)[1].to_i
-    expect(all).to be_between(110, 1_000) # 5,600 without the limit; more on a busy machine
+    # Without the limit it is 5,600 on every machine. With it, some 300 on an idle machine and 1,028
+    # on a busy one, because the hooks' part of the time is that of a clock that does not stop while
+    # the thread waits for a CPU.
+    expect(all).to be_between(110, 2_800)
   end
 
   it "attaches and detaches 10 times with bpftrace" do

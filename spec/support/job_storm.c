@@ -9,6 +9,7 @@
  *   JobStorm.asked              => 1, in a forked child
  */
 #include "base/fork.c"
+#include "base/thread_record.c"
 #include "job.c"
 
 #include <ruby/thread.h>

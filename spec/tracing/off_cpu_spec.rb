@@ -16,7 +16,8 @@ RSpec.describe Probescope::Tracing::OffCpu do
 
   # One process, whose interval is from 10 s to 20 s of bpftrace's clock.
   define_method(:report) do |maps, runtime: "python", **quiet|
-    all = {"wall_ns" => {"7" => 10 * second}, "cpu_ns" => {"7" => 8 * second}, "followed" => {"7" => 2}, "began" => {"7" => 10 * second},
+    all = {"wall_ns" => {"7" => 10 * second}, "cpu_ns" => {"7" => 8 * second}, "followed" => {"7" => 2},
+           "began" => {"7" => 10 * second},
            "ended" => {"7" => 20 * second}, "until" => {"7" => 21 * second},
            "row" => {"7, 0" => ["", "", 0, 7], "7, 64" => ["f", "a.py", 1, 7],
                      "7, 128" => ["g", "a.py", 5, 7]}}

@@ -8,6 +8,7 @@ require_relative "../tracing/complaint"
 require_relative "../tracing/error"
 require_relative "../tracing/member"
 require_relative "../tracing/refused"
+require_relative "../tracing/run_delay"
 require_relative "../tracing/session"
 require_relative "../tracing/text"
 require_relative "lock"
@@ -35,10 +36,13 @@ module Probescope
       EVENT = /"data": ?"[SXR] /
       OWN = "{\"is\""
       # LAST: seconds for the whole shutdown. LEAVE: seconds for bpftrace. FLUSH: the least seconds
-      # for the exporter.
+      # for the exporter. DELAYED: the most seconds in which the exporter waits for a CPU, and which
+      # are not counted.
       LAST = 4.8
+      DELAYED = 10.0
       LEAVE = 2.5
       FLUSH = 1.5
+      EXPORTER_THREADS = 8 # the most threads whose waits for a CPU are read
       # Seconds for the exporter to exit after it has given up.
       SPARE = 0.3
       # The most processes whose own limits are read in one turn.
@@ -346,6 +350,7 @@ module Probescope
       # Ends bpftrace first, so that its last output is sent too.
       def leave
         limit = now + LAST
+        before = exporter_delay
         quit(now + LEAVE) if bpftrace
         @session.kill
         write_rest(limit - FLUSH)
@@ -354,7 +359,7 @@ module Probescope
         tell("end", within: limit - now - SPARE)
         write_rest(limit)
         @pipe.close
-        await_exporter(limit) ? @status : 1
+        await_exporter(limit, before) ? @status : 1
       end
 
       def write_rest(limit)
@@ -373,14 +378,23 @@ module Probescope
         ["\n", *own].each { |text| push(text) }
       end
 
-      def await_exporter(limit)
-        sleep(0.02) until (ended = Process.wait(@exporter, Process::WNOHANG)) || now > limit
+      # before: what exporter_delay was at the beginning of the shutdown.
+      def await_exporter(limit, before)
+        until (ended = Process.wait(@exporter, Process::WNOHANG))
+          break if now > limit && now - limit > [exporter_delay - before, DELAYED].min
+
+          sleep(0.02)
+        end
         return true if ended
 
         Process.kill(:KILL, @exporter)
         Process.wait(@exporter)
+        @say.call("the exporter did not end in time and was killed: the last figures may be missing")
         false
       end
+
+      # Seconds for which the exporter's threads have waited for a CPU.
+      def exporter_delay = Tracing::RunDelay.of(@exporter, EXPORTER_THREADS).values.sum / 1e9
     end
   end
 end
