@@ -34,14 +34,16 @@ module Support
                  .to_h { |name, _| [name, [name]] }.except("slow").merge(SLOW, FILES, LINES, ON).freeze
     # {program => versions of bpftrace that have not recorded it yet}
     LATER = {"syscalls" => %w[0.20 0.23 0.27], "syscalls_files_x86_64" => %w[0.20 0.23 0.27],
-             **%w[syscalls_lines syscalls_by_request syscalls_lines_by_request]
+             **%w[syscalls_lines syscalls_by_request syscalls_lines_by_request on_by_request
+                  on_stack_by_request]
             .to_h { |name| [name, %w[0.20 0.23 0.27]] },
              "offcpu" => %w[0.20 0.23 0.27], "on" => %w[0.20 0.23 0.27], "on_stack" => %w[0.20 0.23 0.27],
              "waits" => %w[0.20]}.freeze
     # {program => further options of host_target}
     OPTIONS = {"offcpu" => %w[--waits], "syscalls_lines" => %w[--lines],
                "syscalls_lines_by_request" => %w[--lines]}.freeze
-    BY_REQUEST = ["hot", "exceptions", "alloc", "syscalls", "syscalls_lines", *SLOW.keys].to_h do |name|
+    BY_REQUEST = ["hot", "exceptions", "alloc", "syscalls", "syscalls_lines", "on", "on_stack",
+                  *SLOW.keys].to_h do |name|
       ["#{name}_by_request", [*TABLES.fetch(name), "--by-request"]]
     end.freeze
     LIVE = {"stat" => ["stat"], "light" => ["stat", "--light"], "flow" => ["flow"]}.freeze

@@ -49,7 +49,7 @@ module Probescope
       TEXT
       MIN = "the time of all rows"
       # The function of calls for which memory of the process could not be read.
-      UNKNOWN = "(unknown)"
+      UNKNOWN = Tracing::Report::UNKNOWN
       REACH = "listens to every system call of the machine: about 1 us for each call of the traced " \
               "processes, and 0.2 us for each call of all others"
 
@@ -114,15 +114,6 @@ module Probescope
           return names if names && (names.first != "" || function.zero?)
 
           [UNKNOWN, "", 0, call, *(key.last if @by_request)]
-        end
-
-        # {method:, route:}; {} without --by-request. number: of the request, 0 for none.
-        def request_of(number)
-          return {} unless @by_request
-
-          number = Tracing::Result.request(number)
-          method, route = result.requests[number] || [nil, (UNKNOWN unless number.zero?)]
-          {method: method, route: route}
         end
 
         def one_end

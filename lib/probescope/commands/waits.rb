@@ -197,6 +197,11 @@ module Probescope
 
       private
 
+      def options(parser)
+        super
+        refuse_by_request(parser)
+      end
+
       def heard(answer)
         super
         return unless answer[:is] == "attached"

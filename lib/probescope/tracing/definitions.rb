@@ -220,7 +220,7 @@ module Probescope
           samples: false
         ),
         "on" => Definition.new(
-          fields: %i[pid file line function events per_second sum callers share],
+          fields: %i[pid method route file line function events per_second sum callers share],
           columns: [
             ["SHARE", :share, :share, false],
             ["EVENTS", :count, :events, false],

@@ -390,6 +390,8 @@ ALL: Dict[str, Definition] = {
     "on": Definition(
         fields=(
             "pid",
+            "method",
+            "route",
             "file",
             "line",
             "function",

@@ -26,6 +26,8 @@ KERNEL = "_kernel"
 FILES = "syscalls_files_"
 # The program of syscalls --by line.
 BY_LINE = "syscalls_lines"
+# What could not be read from the memory of the process.
+UNKNOWN = "(unknown)"
 
 
 class Report:
@@ -100,6 +102,14 @@ class Report:
         if not self.by_request:
             return {}
         method, route = self.result.requests.get(int(row.names[-1]) & ID, (None, None))
+        return {"method": method, "route": route}
+
+    def requested(self, number: Any) -> Row:
+        """The same for a number of a program that reads the request from the process: 0 for none."""
+        if not self.by_request:
+            return {}
+        number = int(number) & ID
+        method, route = self.result.requests.get(number, (None, UNKNOWN if number else None))
         return {"method": method, "route": route}
 
 
@@ -602,7 +612,7 @@ class Slow(Report):
 class Syscalls(Report):
     SHARE = "share"
     # The function of calls for which memory of the process could not be read.
-    UNKNOWN = "(unknown)"
+    UNKNOWN = UNKNOWN
     REACH = [
         "listens to every system call of the machine: about 1 us for each call of the traced "
         "processes, and 0.2 us for each call of all others"
@@ -635,14 +645,6 @@ class Syscalls(Report):
             return names
         return (self.UNKNOWN, "", 0, call, *(more[-1:] if self.by_request else ()))
 
-    def request(self, row: Kept) -> Row:
-        """Returns {} unless rows are by request. The number of the request is 0 for none."""
-        if not self.by_request:
-            return {}
-        number = int(row.names[4]) & ID
-        method, route = self.result.requests.get(number, (None, self.UNKNOWN if number else None))
-        return {"method": method, "route": route}
-
     def more(self) -> Row:
         return {**super().more(), "half_told": self._half_told()}
 
@@ -658,7 +660,7 @@ class Syscalls(Report):
         call = call_name(int(row.names[3]) - 1)
         calls, took = row.count("calls"), row.count("total_ns")
         return {
-            **self.request(row),
+            **self.requested(row.names[4] if self.by_request else 0),
             **place(row, "function"),
             "call": call,
             "calls": calls,
@@ -823,8 +825,13 @@ class On(Report):
         same: Dict[Any, List[str]] = {}
         self._names = {self._numbers(key): names for key, names in self.result.map("row").items()}
         for key in self.result.map("events"):
-            same.setdefault(self._functions(key), []).append(key)
-        found = [self._row(functions, keys) for functions, keys in same.items()]
+            pid, *sites = self._numbers(key)
+            request = sites.pop() if self.by_request else 0
+            names = (tuple(self.requested(request).items()), self._functions(pid, sites))
+            same.setdefault(names, []).append(key)
+        found = [
+            {**dict(request), **self._row(functions, keys)} for (request, functions), keys in same.items()
+        ]
         every = total(found, "events")
         by_value = bool(self.event and self.event.sum)
         found.sort(
@@ -835,6 +842,7 @@ class On(Report):
                     ":".join(str(one[name] or "") for name in ("file", "line", "function"))
                     for one in (row, *row.get("callers", []))
                 ],
+                [str(row.get(name) or "") for name in ("method", "route")],
             )
         )
         return [{**row, "share": ratio(row["events"], every)} for row in found]
@@ -850,11 +858,10 @@ class On(Report):
             found.append(f"not covered: {count(untold)} events of threads that made no traced call")
         return [*found, "not in the share for looking: the kernel's part of each event"]
 
-    def _functions(self, key: str) -> Any:
+    def _functions(self, pid: int, sites: List[int]) -> Any:
         """Returns the innermost function and its callers, each as (function, file, line). A function
         whose names could not be read is unknown.
         """
-        pid, *sites = self._numbers(key)
         while len(sites) > 1 and not sites[-1]:
             sites.pop()
         return tuple(self._function(pid, site) for site in sites)
@@ -873,7 +880,7 @@ class On(Report):
         if self.event and self.event.sum:
             # The program has no sum where all values were 0.
             found["sum"] = sum(int(self.result.map("sum").get(key, 0)) for key in keys)
-        return {**found, "callers": callers} if self.result.program == "on_stack" else found
+        return {**found, "callers": callers} if self.result.program.startswith("on_stack") else found
 
 
 def _errors(parts: List[Dict[int, int]]) -> Dict[str, int]:
