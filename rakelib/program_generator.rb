@@ -28,14 +28,21 @@ class ProgramGenerator
   slow = [1, 10, 100].flat_map do |ms|
     BY_REQUEST.map { |suffix, values| ["slow#{ms}ms#{suffix}", {ms: ms, **values}] }
   end
+  syscalls = {"" => {lines: false}, "_lines" => {lines: true}}.flat_map do |lines, values|
+    BY_REQUEST.map { |suffix, more| ["syscalls#{lines}#{suffix}", {**values, **more}] }
+  end
+  on = {"on" => {frames: 1}, "on_stack" => {frames: 8}}.flat_map do |name, values|
+    BY_REQUEST.map { |suffix, more| ["#{name}#{suffix}", {**values, **more}] }
+  end
   # {template => {program => values for the template}}. Every other template makes one program of
   # the same name.
   VARIANTS = {
     **by_request,
     "slow" => slow.to_h,
-    "on" => {"on" => {frames: 1}, "on_stack" => {frames: 8}},
+    "on" => on.to_h,
     "stat" => {"stat" => {light: false}, "light" => {light: true}},
     "waits_kernel" => {"waits_kernel" => {lock: false}, "gvl_kernel" => {lock: true}},
+    "syscalls" => syscalls.to_h,
     "syscalls_files" => SyscallsGenerator::MACHINES.to_h { |one| ["syscalls_files_#{one}", {machine: one}] }
   }.freeze
   # BLOCK matches the start of a block, and PROBE the name of its probe, if that is one of

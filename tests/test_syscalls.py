@@ -16,7 +16,7 @@ from probescope.command.programs import program as path_of
 from probescope.command.programs import tracepoints
 from probescope.command.reports import report_of
 from probescope.command.result import Result
-from probescope.command.trace import message, program_name
+from probescope.command.trace import check_lines, message, program_name
 from tracing import Child
 
 COMMAND = [sys.executable, "-m", "probescope"]
@@ -232,6 +232,130 @@ def test_calls_errors_and_bytes_of_each_function_are_counted(bpf, program, child
     assert told["reach"]
 
 
+def line_of(text, after="def "):
+    """Returns the number of the first line with this text behind the line that begins with `after`."""
+    lines = PROGRAM.splitlines()
+    begin = next(number for number, line in enumerate(lines) if line.startswith(after))
+    return next(number for number, line in enumerate(lines) if number >= begin and text in line) + 1
+
+
+# {(function, call): calls of each of its lines}
+KNOWN_LINES = {
+    ("generates", STAT): {
+        line_of("os.stat", "def generates"): 10,
+        line_of("os.stat", "        yield"): 10,
+    },
+    ("fails", STAT): {line_of('os.stat("/nowhere")'): 7},
+    ("fails", "mkdir|mkdirat"): {line_of("os.mkdir"): 3},
+    ("outer", "write"): {line_of('b"y"'): 1},
+    ("writes", "write"): {line_of('b"four"'): 50},
+    ("in_thread", STAT): {line_of("os.stat", "def in_thread"): 120},
+    ("forks", "write"): {line_of('b"forked"'): 1},
+}
+
+
+@pytest.mark.smoke
+def test_each_line_has_a_row(bpf, program, children):
+    told = traced(program, children, "--by", "line")
+    assert {key: called(told, *key) for key in KNOWN} == KNOWN
+    found = {
+        (function, call): {
+            row["line"]: row["calls"]
+            for row in told["rows"]
+            if row["function"] == function and re.fullmatch(call, row["call"])
+        }
+        for function, call in KNOWN_LINES
+    }
+    assert found == KNOWN_LINES
+    of = {(row["function"], row["call"]): row for row in told["rows"]}
+    assert {of[key]["line_is"] for key in of if key[0] in ("stats", "fails", "forks", "naps")} == {"current"}
+    # The calls of the loop before the first traced one, and those of the library.
+    assert {row["line_is"] for row in told["rows"] if row["function"] in (None, "(probescope)")} <= {None}
+    errors = [row["errors"] for row in told["rows"] if row["function"] == "fails" and row["failed"]]
+    assert sorted(errors, key=str) == [{"EEXIST": 3}, {"ENOENT": 7}]
+    assert (told["lost"]["unread"], told["lost"]["map_full"]) == (0, 0)
+
+
+# The request "/early" has begun when the tracer comes, under another one.
+REQUESTS = """
+import contextvars, os, threading
+import gate
+from probescope import _native
+
+HERE = os.getcwd()
+
+def looks(times):
+    for _ in range(times):
+        os.stat(HERE)
+
+def request(path, function, *arguments):
+    made = _native.Request("GET", path, None)
+    outer = _native.enter_request(made)
+    function(*arguments)
+    _native.enter_request(outer)
+    made.done(200, None)
+
+def nested():
+    looks(5)
+    request("/inner/7", looks, 7)
+    looks(11)
+
+def elsewhere():
+    contextvars.Context().run(os.stat, HERE)
+    os.stat(HERE)  # no traced function has run in this context since it was entered again
+    looks(3)
+    os.stat(HERE)
+
+def copies():
+    contextvars.copy_context().run(looks, 13)
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(looks, 17))
+    thread.start()
+    thread.join()
+
+def early():
+    gate.on("function__here", "stats__done")
+    gate.flushed(3)
+    looks(23)
+
+def serve():
+    gate.on("stats__by_request")
+    request("/early", early)
+    request("/outer", nested)
+    request("/elsewhere", elsewhere)
+    request("/copies", copies)
+    looks(19)
+    gate.flushed()
+    print("called", flush=True)
+    gate.off("function__here")
+    gate.done()
+
+serve()
+"""
+
+
+@pytest.mark.smoke
+def test_each_request_has_rows(program, attach, children):
+    started = program(REQUESTS)
+    attach(started, "stats__by_request")
+    told = traced_run(started, children, "--by-request")
+    found = {}
+    for row in told["rows"]:
+        if row["function"] in ("looks", "elsewhere") and re.fullmatch(STAT, row["call"]):
+            key = (row["function"], row["method"], row["route"])
+            found[key] = found.get(key, 0) + row["calls"]
+    assert found == {
+        ("looks", "GET", "/early"): 23,
+        ("looks", "GET", "/outer"): 16,
+        ("looks", "GET", "/inner/*"): 7,
+        ("looks", "GET", "/elsewhere"): 3,
+        ("elsewhere", "GET", "/elsewhere"): 1,
+        ("elsewhere", None, None): 2,
+        ("looks", "GET", "/copies"): 30,
+        ("looks", None, None): 19,
+    }
+    assert (told["lost"]["unread"], told["lost"]["map_full"]) == (0, 0)
+
+
 @pytest.mark.smoke
 def test_the_calls_of_the_library_have_rows_of_their_own(program, attach, children):
     started = program(WORKS)
@@ -354,6 +478,62 @@ def test_calls_with_one_end_are_counted_up_to_the_last_flush():
     assert any("5 calls of which the kernel told only" in line for line in report.not_covered())
 
 
+def test_a_line_whose_table_was_not_read_is_the_definitions():
+    def f():
+        return 1
+
+    result = Result(1, "syscalls_lines")
+    code = f.__code__
+    size, first, start, table = len(code.co_linetable), code.co_firstlineno, 1 << 40, 1 << 41
+    for site, name, line, times in [(64, "f", first, 1), (128, "g", first + 1, 10), (0, "", 0, 100)]:
+        key = f"1,{site},2,{start if site else 0}"
+        result.add({"@row": {key: [name, "a.py", line, 2]}, "@calls": {key: times}})
+    result.add({"@calls": {f"1,1,2,{start}": 1000}, "@wall_ns": {"1": 10**9}})
+    result.add({"@code": {f"1,{start}": [start, table, size, first]}})
+
+    def told():
+        return {
+            (row["function"], row["line"], row["line_is"]): row["calls"]
+            for row in report_of("syscalls_lines")(result).rows()
+        }
+
+    rest = {("g", first + 1, "definition"): 10, (None, None, None): 100, ("(unknown)", None, None): 1000}
+    assert told() == {("f", first, "definition"): 1, **rest}
+    words = code.co_linetable + bytes(-size % 64)
+    for i in range(0, len(words), 64):
+        entry = [str(int.from_bytes(words[i + j : i + j + 8], "little")) for j in range(0, 64, 8)]
+        result.add({"@table": {f"1,{table},{i // 64}": entry}})
+    # The code is that of f, and g is defined at another line.
+    assert told() == {("f", first, "current"): 1, **rest}
+
+
+def test_lines_are_those_of_syscalls():
+    def chosen(*words):
+        return program_name(parser().parse_args(["trace", *words, "-p", "1"]))
+
+    assert chosen("syscalls", "--by", "line") == "syscalls_lines"
+    with pytest.raises(Usage, match="--by takes line, and not 'file'"):
+        chosen("syscalls", "--by", "file")
+    for words in (("hot", "--by", "line"), ("syscalls", "--by", "line", "--files")):
+        with pytest.raises(Usage, match="--by line is for syscalls, without --files"):
+            chosen(*words)
+
+
+class OfRuby:
+    pid = 7
+
+    def to_dict(self):
+        return {"runtime": "ruby", "probes": {}}
+
+
+def test_lines_of_ruby_are_refused_and_those_of_an_unread_process_are_not():
+    path = path_of("syscalls_lines")
+    with pytest.raises(Usage, match="the lines of Ruby are not known to the kernel"):
+        check_lines(path, OfRuby())
+    check_lines(path_of("syscalls"), OfRuby())
+    check_lines(path, None)
+
+
 def test_paths_that_differ_only_in_bytes_that_are_no_utf_8_have_rows_of_their_own():
     program = f"syscalls_files_{os.uname().machine}"
     result = Result(1, program)
@@ -366,7 +546,30 @@ def test_paths_that_differ_only_in_bytes_that_are_no_utf_8_have_rows_of_their_ow
     assert sorted((row["path"], row["calls"]) for row in rows) == [("a\ufffd", 10), ("a\ufffd", 200)]
 
 
-@pytest.mark.parametrize("name", ["syscalls", "syscalls_files_x86_64"])
-def test_requests_are_refused_with_a_reason(name):
-    with pytest.raises(Usage, match="its route is often known only at its end"):
-        program_name(parser().parse_args(["trace", name, "-p", "1", "--by-request"]))
+def test_a_request_whose_name_could_not_be_read_is_unknown():
+    result = Result(1, "syscalls_by_request")
+    for request in (0, 5, 6):
+        key = f"1,64,2,{request}"
+        result.add({"@row": {key: ["f", "a.py", 1, 2, request]}, "@calls": {key: 10**request}})
+    result.add({"@calls": {"1,1,2,5": 7}, "@request": {"1,5": [5, "GET /a"]}, "@wall_ns": {"1": 10**9}})
+    rows = report_of("syscalls_by_request")(result).rows()
+    assert {(row["function"], row["method"], row["route"]): row["calls"] for row in rows} == {
+        ("f", None, None): 1,
+        ("f", "GET", "/a"): 10**5,
+        ("f", None, "(unknown)"): 10**6,
+        ("(unknown)", "GET", "/a"): 7,
+    }
+
+
+def test_paths_are_not_told_apart_by_request():
+    def chosen(*words):
+        return program_name(parser().parse_args(["trace", *words, "-p", "1", "--by-request"]))
+
+    assert chosen("syscalls") == "syscalls_by_request"
+    assert chosen("syscalls", "--by", "line") == "syscalls_lines_by_request"
+    for words in (["syscalls", "--files"], ["syscalls_files_x86_64"]):
+        with pytest.raises(Usage, match="--files takes no --by-request"):
+            chosen(*words)
+    for name in ("offcpu", "waits", "waits_kernel"):
+        with pytest.raises(Usage, match=f"{name} does not tell requests apart yet"):
+            chosen(name)

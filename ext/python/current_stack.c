@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "calls/here.h"
+#include "features/requests.h"
 
 /*
  * Shadow stacks. Each thread has one, which ends with the thread: the interpreter keeps a capsule
@@ -23,8 +24,11 @@ struct context {
     struct shadow own;
     struct shadow *running;
     uint32_t generation; /* contexts.generation when `running` was found */
-    uint64_t looks;      /* ps_stack_looks before that; it is raised with contexts.generation */
+    uint64_t found;      /* ps_stack_looks before that; it is raised with contexts.generation */
+    uint64_t looks;      /* the same, or NEVER: each call comes to find_stack() */
 };
+
+enum { NEVER = 0 }; /* ps_stack_looks is larger */
 
 enum { BUCKETS = 256 };
 
@@ -137,9 +141,22 @@ static struct context *find_context(void)
     return context;
 }
 
+/*
+ * The code on this stack belongs to the request of the current context. A step of another task, and
+ * Context.run(), change the version of the thread's context: then the request is not known until a
+ * traced call begins or ends.
+ */
+static ps_stack *with_request(ps_stack *stack)
+{
+    if (PS_UNLIKELY(PS_READ(ps_here_requests)) && stack)
+        ps_request_here(stack, &PyThreadState_Get()->context_ver);
+    return stack;
+}
+
 /* The thread's record (calls/here.h) names the stack from now on. */
 static ps_stack *runs_on(ps_stack *stack)
 {
+    with_request(stack);
     if (PS_UNLIKELY(PS_READ(ps_here_on))) ps_here_set(stack);
     return stack;
 }
@@ -147,9 +164,11 @@ static ps_stack *runs_on(ps_stack *stack)
 static PS_APART ps_stack *find_stack(void)
 {
     uint64_t looks = PS_READ(ps_stack_looks);
+    struct context *context = current;
+    if (context && context->found == looks) return with_request(context->running->stack);
     bool ours = ps_ours_begin(); /* until the record names the stack */
     ps_error error = ps_error_save();
-    struct context *context = find_context();
+    context = find_context();
     /* Only contexts of the current generation have shadows that wait. */
     if (context && context->generation != contexts.generation) {
         free_shadow(context->running);
@@ -157,7 +176,10 @@ static PS_APART ps_stack *find_stack(void)
         context->generation = contexts.generation;
         ps_greenlets_follow();
     }
-    if (context) context->looks = looks;
+    if (context) {
+        context->found = looks;
+        context->looks = PS_READ(ps_here_requests) ? NEVER : looks;
+    }
     current = context;
     ps_error_restore(error);
     runs_on(context ? context->running->stack : NULL);

@@ -6,6 +6,7 @@
 #include "hooks.h"
 
 #include "base/copy.h"
+#include "calls/here.h"
 #include "context/vm.h"
 #include "features/requests.h"
 #include "copied_contextvar.h"
@@ -168,6 +169,12 @@ PyObject *ps_enter_request(PyObject *module, PyObject *request)
     PyObject *token = PyContextVar_Set(current, request);
     Py_XDECREF(token);
     if (!token) Py_CLEAR(outer);
+    if (PS_UNLIKELY(PS_READ(ps_here_requests))) {
+        ps_turn turn;
+        ps_turn_begin(&turn);
+        ps_current_stack(); /* tells the request */
+        ps_turn_end(&turn);
+    }
     return outer;
 }
 

@@ -9,6 +9,7 @@
 #include "base/atomic.h"
 #include "calls/here.h"
 #include "compat.h"
+#include "features/requests.h"
 #include "hooks.h"
 
 /*
@@ -135,6 +136,7 @@ static PS_APART ps_stack *find_stack(VALUE fiber)
     last.epoch = ps_known_epoch;
     last.stack = stack;
     last.looks = looks;
+    if (PS_UNLIKELY(PS_READ(ps_here_requests)) && stack) ps_request_here(stack, NULL);
     if (PS_UNLIKELY(PS_READ(ps_here_on))) ps_here_set(stack);
     ps_ours_end(ours);
     return stack;

@@ -8,6 +8,7 @@
 #include <ruby/ruby.h>
 
 #include "hooks.h"
+#include "calls/here.h"
 #include "context/vm.h"
 #include "features/requests.h"
 #include "ticks.h"
@@ -95,6 +96,10 @@ static VALUE enter_request(VALUE self, VALUE request)
     if (RB_OBJ_FROZEN(thread)) return outer;
     rb_thread_local_aset(thread, key_of_request, request);
     ps_ticks_enter(request);
+    if (PS_UNLIKELY(PS_READ(ps_here_requests))) {
+        ps_stack *stack = ps_current_stack();
+        if (stack) ps_request_here(stack, NULL);
+    }
     return outer;
 }
 

@@ -39,7 +39,7 @@ module Probescope
     }.freeze
 
     # The command line was wrong.
-    class Usage < Tracing::Error; end
+    class Usage < Tracing::Misused; end
 
     module_function
 
@@ -111,7 +111,7 @@ module Probescope
     def complain(error)
       warn "probescope: #{Tracing::Text.clean(error.message)}"
       warn "  try: #{Tracing::Text.clean(error.next_step)}" if error.next_step
-      error.is_a?(Usage) ? 2 : 1
+      error.is_a?(Tracing::Misused) ? 2 : 1
     end
   end
 end

@@ -35,9 +35,13 @@ RSpec.describe "The commands with --by-request", :bpf do
       def told(processes, commands)
         pids = processes.flat_map { |process| ["-p", process.pid] }
         running = commands.to_h do |name, _|
-          [name, probescope_start(name, *pids, "-d", 600, "--json", "--by-request", "--by-pid", "--top", 0)]
+          [name,
+           probescope_start(*name.split, *pids, "-d", 600, "--json", "--by-request", "--by-pid", "--top", 0)]
         end
         processes.each { |process| process.await_on(*commands.values) }
+        # Each of several tracers of one probe says when it is attached.
+        here = running.values_at(*commands.keys.select { |name| commands[name] == "function__here" })
+        here.each { |command| command.await_line(/listens to/, stream: :err) }
         flushes = processes.to_h { |process| [process, process.info.header[:flushes]] }
         await("the interval") do
           flushes.all? { |process, before| process.info.header[:flushes] >= before + 2 }
@@ -85,6 +89,29 @@ RSpec.describe "The commands with --by-request", :bpf do
           rows.count { |row| row["function"] == "#{prefix}nap" }
         end
         expect(naps.reject { |_, number| number.zero? }).to eq("GET /a" => 1, "GET /b" => 1, "JOB Mail" => 1)
+      end
+
+      event = "tracepoint:syscalls:sys_enter_getppid"
+      figures = {
+        "syscalls" => ->(row) { row["call"].match?(/stat/) ? row["calls"] : 0 },
+        "on #{event}" => ->(row) { row["events"] },
+        "on #{event} --stack 3" => lambda { |row|
+          row["callers"][0]["function"] == "#{prefix}work" ? row["events"] : 0
+        }
+      }
+      it "counts system calls and events of the kernel of each request" do
+        processes = [start, start]
+        found = told(processes, figures.transform_values { "function__here" })
+        figures.each do |command, figure|
+          expect(found[command].keys).to match_array(processes.map(&:pid)), command
+          found[command].each_value do |rows|
+            looks = by_request(rows).transform_values do |own|
+              own.sum { |row| row["function"] == "#{prefix}look" ? figure[row] : 0 }
+            end
+            expect(looks.reject { |_, number| number.zero? })
+              .to eq("GET /a" => 300, "GET /b" => 100, "JOB Mail" => 30, nil => 15), command
+          end
+        end
       end
 
       define_method(:hot) do |process, seconds|

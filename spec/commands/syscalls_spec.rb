@@ -227,6 +227,14 @@ RSpec.describe "syscalls on a Ruby process", :bpf do
     expect(told["not_covered"].join("\n")).to include("2 calls have a path that may be cut after 127 bytes")
   end
 
+  %w[offcpu waits].each do |name|
+    it "is the command for time in system calls by request, says #{name}" do
+      expect(probescope(name, "-p", 1, "--by-request"))
+        .to have_attributes(err: /tell requests apart yet .*236.*\n.*probescope syscalls -p PID --by-request/,
+                            status: have_attributes(exitstatus: 2))
+    end
+  end
+
   it "prints a table" do
     told = probescope("syscalls", "-p", shop.pid, "-d", 1)
     expect(told.status.exitstatus).to eq(0), told.err
@@ -234,13 +242,48 @@ RSpec.describe "syscalls on a Ruby process", :bpf do
     expect(told.err).to include("listens to every system call of the machine")
   end
 
-  it "refuses lines, requests, and what is no time" do
-    expect(probescope("syscalls", "-p", 1, "--by-request"))
-      .to have_attributes(err: /not told apart by request/, status: have_attributes(exitstatus: 2))
-    expect(probescope("syscalls", "-p", 1, "--by", "line"))
-      .to have_attributes(err: /Ruby tells no line to the kernel/, status: have_attributes(exitstatus: 2))
+  it "refuses lines of Ruby before it attaches" do
+    told = probescope("syscalls", "-p", shop.pid, "--by", "line")
+    expect(told.status.exitstatus).to eq(2)
+    expect(told.err).to include("the lines of Ruby are not known to the kernel (process #{shop.pid})",
+                                "try: the command without --by line")
+    expect(shop.info.probes["function__here"]).to include(enabled: 0, state: :off)
+    expect(shop.info.header[:switches]).to eq(0)
+  end
+
+  it "refuses rows of paths by line or by request, other rows, and what is no time" do
+    expect(probescope("syscalls", "-p", 1, "--by", "file"))
+      .to have_attributes(err: /--by takes line, and not "file"/, status: have_attributes(exitstatus: 2))
+    expect(probescope("syscalls", "-p", 1, "--by", "line", "--files"))
+      .to have_attributes(err: /--files takes no --by line/, status: have_attributes(exitstatus: 2))
+    expect(probescope("syscalls", "-p", 1, "--by-request", "--files"))
+      .to have_attributes(err: /--files takes no --by-request/, status: have_attributes(exitstatus: 2))
     expect(probescope("syscalls", "-p", 1, "--slower", "1"))
       .to have_attributes(err: /"1" is no time/, status: have_attributes(exitstatus: 2))
+  end
+end
+
+# The thread of this process makes calls at three lines behind that of its function, and one at an
+# instruction that no line table has.
+RSpec.describe "syscalls --by line", :bpf do
+  it "has a row for each line, and marks the lines of definitions, also those of Ruby beside Python" do
+    python = host_target("--rows", 1, "--lines")
+    ruby = host_target("--rows", 1)
+    run = probescope("syscalls", "-p", python.pid, "-p", ruby.pid, "-d", 1, "--by", "line", "--by-pid",
+                     "--json")
+    expect(run).to be_success, run.err
+    told = JSON.parse(run.out)
+    expect(told).to fit_the_schema_of("syscalls")
+    of_step = told["rows"].select { |row| row["function"] == "Parser#step0" }
+    lines = of_step.to_h { |row| [row.values_at("pid", "call"), row.values_at("line", "line_is")] }
+    expect(lines.size).to eq(of_step.size)
+    calls = %w[getppid access write]
+    expect(calls.map { |call| lines[[python.pid, call]] })
+      .to eq([[11, "current"], [10, "definition"], [13, "current"]])
+    expect(calls.map { |call| lines[[ruby.pid, call]] }).to eq([[10, "definition"]] * 3)
+    one = ->(pid, call) { of_step.find { |row| row["pid"] == pid && row["call"] == call } }
+    expect(one[python.pid, "access"]["errors"]).to eq("ENOENT" => one[python.pid, "access"]["calls"])
+    expect(one[python.pid, "write"]["bytes"]).to eq(4 * one[python.pid, "write"]["calls"])
   end
 end
 

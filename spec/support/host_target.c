@@ -5,7 +5,7 @@
  *
  *   host_target [--period MS] [--rows N] [--burst N] [--flushes N] [--hostile] [--strings]
  *               [--abi N] [--state N] [--old] [--old-ruby] [--number N] [--without PROBE] [--waits]
- *               [--locks] [--unread PART]
+ *               [--locks] [--unread PART] [--lines]
  *
  * Like the library, it flushes under a tracer: first when no semaphore has changed for a period,
  * then once a period. A flush is one event for each row and each kind of statistics, then
@@ -20,6 +20,8 @@
  * --waits: the thread that makes system calls sleeps in each row, too, and waits for a pipe.
  * --locks: that thread waits in each row for a VM lock, for 1 ms, and for a lock that the main thread
  *   unlocks in the function of row 0.
+ * --lines: function__here tells how to find lines, as in CPython. The calls of a row are at the three
+ *   lines behind that of its function, but access has an instruction that the line table lacks.
  * --number N: its ids are those of process N, so that a spec can compute them before.
  * --unread PART: the record of the thread that makes system calls, or its epoch, stack, frames or
  *   names, are on a page that is not in memory. "late": the names come into memory later.
@@ -280,7 +282,7 @@ static struct here {
         const void *stack;
         uint64_t layout;
         const uint32_t *epoch;
-        uint64_t lock, vm, flags, names;
+        uint64_t lock, vm, flags, names, requests;
     } record;
     struct {
         struct frame {
@@ -291,16 +293,34 @@ static struct here {
                     uint64_t line;
                 } * site;
             } * row;
-            uint64_t rest[9];
+            struct vm_frame *vm;
+            uint64_t rest[8];
         } * frames;
-        uint32_t depth, epoch, capacity;
+        uint32_t depth, epoch, capacity, round;
+        const struct site *request;
+        const uint64_t *where;
+        uint64_t version;
     } stack;
     uint32_t epoch;
     struct frame frames[2];
     struct row rows[MOST_SITES];
-    struct site sites[MOST_SITES];
+    struct site sites[MOST_SITES], requests[2];
+    /* What CPython has for each call and each function. An instruction has two bytes. */
+    struct vm_frame {
+        uint64_t code, instruction;
+    } vm_frames[2];
+    struct vm_code {
+        const struct vm_lines *lines;
+        uint32_t first;
+        unsigned char instructions[20];
+    } codes[MOST_SITES];
+    struct vm_lines {
+        uint64_t size;
+        unsigned char bytes[64];
+    } lines;
     uint32_t gil, lock;
 } * here, *main_here; /* of the thread that makes system calls, and of the main thread */
+static int tells_lines;
 static int asked[2], null_device, calling_rows, waits, locks;
 static volatile int answered;
 static volatile uint64_t waiting_since;
@@ -311,6 +331,10 @@ static void fire_here(const struct here *of, uint64_t thread)
 {
     const void *record = strcmp(unread, "record") ? (void *)&of->record : absent;
     const uint64_t gil = locks ? (uint64_t)&here->gil : 0;
+    const uint64_t code = offsetof(struct vm_frame, code) | offsetof(struct vm_frame, instruction) << 16 |
+                          offsetof(struct vm_code, instructions) << 32;
+    const uint64_t lines = offsetof(struct vm_code, lines) | offsetof(struct vm_code, first) << 16 |
+                           offsetof(struct vm_lines, size) << 32 | offsetof(struct vm_lines, bytes) << 48;
     const uint64_t more[] = {(uint64_t)record,
                              of->record.layout,
                              (uint64_t)&here->epoch,
@@ -318,9 +342,9 @@ static void fire_here(const struct here *of, uint64_t thread)
                              gil,
                              locks ? sizeof here->gil : 0,
                              0,
+                             tells_lines ? code : 0,
                              0,
-                             0,
-                             0,
+                             tells_lines ? lines : 0,
                              0};
     fire_function__here(0, 0, 0, 0, 0, more);
 }
@@ -351,6 +375,17 @@ static void unlock(void)
     main_here->stack.depth = 0;
 }
 
+/* The innermost call is at this instruction of its function. */
+static void at(int row, int instruction)
+{
+    here->vm_frames[row ? 1 : 0] = (struct vm_frame){
+        (uint64_t)&here->codes[row], (uint64_t)&here->codes[row].instructions[2 * instruction]};
+}
+
+#define IN_STACK(field) (offsetof(struct here, stack.field) - offsetof(struct here, stack))
+#define IN_REQUESTS                                                                                          \
+    (IN_STACK(request) << 32 | IN_STACK(where) << 40 | IN_STACK(version) << 48 | IN_STACK(round) << 56)
+
 /*
  * In each flush and each row: getppid as often as its weight, an access that fails, 4 bytes. The
  * function of row 0 calls the others.
@@ -364,12 +399,17 @@ static void *call_the_system(void *unused)
         /* A tracer attaches stats__done last. The interval has begun, and the names were not read. */
         if (probescope_stats__done_semaphore && ++traced == 5 && !strcmp(unread, "late"))
             strcpy(absent, "Parser#late");
+        here->record.requests = probescope_stats__by_request_semaphore ? IN_REQUESTS | here->stack.round : 0;
         for (int row = 0; row < calling_rows; row++) {
+            here->stack.request = row ? &here->requests[row & 1] : NULL;
             here->frames[0].row = &here->rows[0];
             here->frames[row ? 1 : 0].row = &here->rows[row];
             here->stack.depth = row ? 2 : 1;
+            at(row, 0);
             for (int i = 0; i <= row; i++) syscall(SYS_getppid);
+            at(row, 9);
             syscall(SYS_access, "/nowhere/at/all", F_OK);
+            at(row, 2);
             if (syscall(SYS_write, null_device, "four", 4) != 4) abort();
             if (waits) {
                 nanosleep(&(struct timespec){0, 1000000}, NULL);
@@ -387,8 +427,6 @@ static void *call_the_system(void *unused)
     return unused;
 }
 
-#define IN_STACK(field) (offsetof(struct here, stack.field) - offsetof(struct here, stack))
-
 static void start_calling(int rows, int hostile)
 {
     here = mmap((void *)0x7e0000000000, 2 * sizeof *here, PROT_READ | PROT_WRITE,
@@ -397,13 +435,21 @@ static void start_calling(int rows, int hostile)
     if (here == MAP_FAILED || absent == MAP_FAILED) abort();
     here->epoch = here->stack.epoch = 5;
     here->stack.frames = here->frames;
+    here->stack.round = here->stack.version = 1;
+    here->stack.where = &here->stack.version;
+    here->requests[0] = (struct site){"JOB Mail", "", "", 281474976710000};
+    here->requests[1] =
+        (struct site){hostile ? "GET /\x1b[31m\n,\xff\"" : "GET /orders/*", "", "", 281474976710001};
     here->record.stack = &here->stack;
     here->record.epoch = &here->epoch;
     here->record.layout = IN_STACK(frames) | IN_STACK(depth) << 8 | IN_STACK(epoch) << 16 |
                           sizeof(struct frame) << 24 | offsetof(struct frame, row) << 32 |
-                          offsetof(struct row, site) << 48;
+                          offsetof(struct frame, vm) << 40 | offsetof(struct row, site) << 48;
     here->record.names = offsetof(struct site, name) | offsetof(struct site, file) << 8 |
                          offsetof(struct site, line) << 16 | offsetof(struct site, path) << 24;
+    /* Three instructions without columns, each one line behind the one before. */
+    here->lines = (struct vm_lines){6, {0xe8, 2, 0xe8, 2, 0xe8, 2}};
+    for (int i = 0; i < 2; i++) here->frames[i].vm = &here->vm_frames[i];
     calling_rows = rows < MOST_SITES ? rows : MOST_SITES;
     for (int row = 0; row < calling_rows; row++) {
         char *name = "odd,name\t\x1b[31m\xff#<call>", *file = "/tmp/a,b\"\n\x1b]0;title\x07\xe9.rb";
@@ -411,6 +457,7 @@ static void start_calling(int rows, int hostile)
         if (!hostile) file = "/app/lib/parser.rb";
         here->sites[row] = (struct site){name, file, file, 10 + row};
         here->rows[row].site = &here->sites[row];
+        here->codes[row] = (struct vm_code){.lines = &here->lines, .first = 10 + (uint32_t)row};
         if (!strcmp(unread, "name") || !strcmp(unread, "late")) here->sites[row].name = absent;
     }
     if (!strcmp(unread, "epoch")) here->record.epoch = (uint32_t *)absent;
@@ -483,6 +530,7 @@ int main(int argc, char **argv)
         else if (!strcmp(argv[i], "--strings")) strings = 1;
         else if (!strcmp(argv[i], "--waits")) waits = 1;
         else if (!strcmp(argv[i], "--locks")) locks = 1;
+        else if (!strcmp(argv[i], "--lines")) strcpy(probescope_info.runtime, "python"), tells_lines = 1;
         else if (!strcmp(argv[i], "--without")) without = argv[i + 1];
         else if (!strcmp(argv[i], "--unread")) unread = argv[i + 1];
         else if (!strcmp(argv[i], "--number")) number = value;

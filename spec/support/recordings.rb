@@ -24,6 +24,7 @@ module Support
     SLOW = [1, 10, 100].to_h { |ms| ["slow#{ms}ms", ["slow", "--threshold", "#{ms}ms"]] }.freeze
     # host_target.c makes x86-64's system calls.
     FILES = {"syscalls_files_x86_64" => %w[syscalls --files]}.freeze
+    LINES = {"syscalls_lines" => %w[syscalls --by line]}.freeze
     # In the function of each row, host_target.c writes four bytes.
     EVENT = ["tracepoint:syscalls:sys_enter_write", "--sum", "count"].freeze
     ON = {"on" => ["on", *EVENT], "on_stack" => ["on", *EVENT, "--stack", "2"]}.freeze
@@ -32,9 +33,12 @@ module Support
     # The program of a command is NAME.bt, except that slow has one for each threshold.
     TABLES = YAML.safe_load_file(File.join(ROOT, "docs/schema/schemas.yml")).fetch("commands")
                  .select { |_, command| command["kind"] == "table" }
-                 .to_h { |name, _| [name, [name]] }.except("slow").merge(SLOW, FILES, ON, KERNEL).freeze
+                 .to_h { |name, _| [name, [name]] }.except("slow").merge(SLOW, FILES, LINES, ON, KERNEL).freeze
     # {program => versions of bpftrace that have not recorded it yet}
     LATER = {"syscalls" => %w[0.20 0.27], "syscalls_files_x86_64" => %w[0.20 0.27],
+             **%w[syscalls_lines syscalls_by_request syscalls_lines_by_request on_by_request
+                  on_stack_by_request]
+             .to_h { |name| [name, %w[0.20 0.23 0.27]] },
              "offcpu" => %w[0.20 0.27], "on" => %w[0.20 0.27], "on_stack" => %w[0.20 0.27],
              "waits" => %w[0.20], "waits_kernel" => %w[0.20 0.27],
              "gvl_kernel" => %w[0.20 0.27]}.freeze
@@ -42,8 +46,10 @@ module Support
     PYTHON = %w[--met 0 --waits --locks].freeze
     # {program => further options of host_target}
     OPTIONS = {"offcpu" => %w[--waits], "waits_kernel" => [*PYTHON, "--without", "wait__stats"],
-               "gvl_kernel" => [*PYTHON, "--without", "gvl__wait"]}.freeze
-    BY_REQUEST = ["hot", "exceptions", "alloc", *SLOW.keys].to_h do |name|
+               "gvl_kernel" => [*PYTHON, "--without", "gvl__wait"], "syscalls_lines" => %w[--lines],
+               "syscalls_lines_by_request" => %w[--lines]}.freeze
+    BY_REQUEST = ["hot", "exceptions", "alloc", "syscalls", "syscalls_lines", "on", "on_stack",
+                  *SLOW.keys].to_h do |name|
       ["#{name}_by_request", [*TABLES.fetch(name), "--by-request"]]
     end.freeze
     LIVE = {"stat" => ["stat"], "light" => ["stat", "--light"], "flow" => ["flow"]}.freeze
@@ -55,7 +61,7 @@ module Support
       "one" => {processes: [%w[--rows 3]]},
       "hostile" => {processes: [%w[--hostile --rows 1]],
                     only: %w[exceptions calls requests slow10ms alloc_by_request syscalls
-                             syscalls_files_x86_64 offcpu on on_stack waits_kernel flow]},
+                             syscalls_files_x86_64 syscalls_lines offcpu on on_stack waits_kernel flow]},
       "several" => {processes: [%w[--rows 3], %w[--rows 2], %w[--hostile --rows 1]]},
       "full" => {processes: [%w[--rows 30]], order: {keys: 10},
                  only: %w[hot exceptions calls requests alloc_by_request slow10ms on_stack]},

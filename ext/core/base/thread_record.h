@@ -34,11 +34,11 @@ typedef struct ps_here {
     struct ps_stack *stack; /* NULL: none, or none that is known */
     uint64_t layout;        /* PS_HERE_LAYOUT */
     const uint32_t *epoch;
-    uint64_t lock;  /* 0: not known */
-    uint64_t vm;    /* 0: not known */
-    uint64_t flags; /* PS_HERE_SHARED */
-    uint64_t names; /* PS_HERE_NAMES */
-    uint64_t reserved;
+    uint64_t lock;     /* 0: not known */
+    uint64_t vm;       /* 0: not known */
+    uint64_t flags;    /* PS_HERE_SHARED */
+    uint64_t names;    /* PS_HERE_NAMES */
+    uint64_t requests; /* ps_here_listen_to_requests(); 0: nobody listens */
     /* The library's own. */
     struct ps_stack *runs; /* what `stack` is, except while the library works */
     uint32_t used;         /* 1: a thread has it */

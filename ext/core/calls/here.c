@@ -14,9 +14,11 @@ enum { PER_CHUNK = 128, CHUNKS = PS_HERE_RECORDS / PER_CHUNK };
 
 _Static_assert(offsetof(ps_here, layout) == 8 && offsetof(ps_here, epoch) == 16 &&
                    offsetof(ps_here, lock) == 24 && offsetof(ps_here, vm) == 32 &&
-                   offsetof(ps_here, flags) == 40 && offsetof(ps_here, names) == 48,
+                   offsetof(ps_here, flags) == 40 && offsetof(ps_here, names) == 48 &&
+                   offsetof(ps_here, requests) == 56,
                "probescope.yml tells these places");
-_Static_assert(sizeof(ps_frame) < 256 && offsetof(ps_row, site) < 256, "a place has 8 bits in the layout");
+_Static_assert(sizeof(ps_frame) < 256 && sizeof(ps_stack) < 256 && offsetof(ps_row, site) < 256,
+               "a place has 8 bits in the layout");
 
 uint64_t ps_here_untold;
 
@@ -28,7 +30,8 @@ static struct {
 } pool;
 
 static uint32_t current_round = 1;
-static uint64_t flags; /* of every record */
+static uint64_t flags;    /* of every record */
+static uint64_t requests; /* the same */
 static struct {
     uint64_t address, bytes;
 } vm_lock;
@@ -92,6 +95,7 @@ static ps_here *take(void)
     ps_here *here = take_given();
     if (!here) here = take_new();
     if (here) here->flags = flags;
+    if (here) PS_WRITE(here->requests, requests);
     if (here && !ps_record_keep(here)) {
         give_back(here);
         here = NULL;
@@ -211,6 +215,34 @@ void ps_here_listen(bool on)
     PS_WRITE(ps_here_on, on);
     clear(true);
     ps_here_tell_again();
+}
+
+/* ---- Requests ---- */
+
+bool ps_here_requests;
+
+void ps_here_listen_to_requests(bool on)
+{
+    static uint32_t round; /* never 0 while it is told */
+    on = on && ps_here_on;
+    if (on == ps_here_requests) return;
+    if (on && !++round) round = 1;
+    requests = on ? PS_HERE_REQUESTS | round : 0;
+    for (uint32_t i = 0; i < pool.made; i++) PS_WRITE(record(i)->requests, requests);
+    PS_WRITE(ps_here_requests, on);
+    PS_FETCH_ADD(ps_stack_looks, 1);
+}
+
+/* In an order in which a program of this thread reads a whole answer, or none. */
+void ps_here_request(ps_stack *stack, const ps_site *request, const uint64_t *version)
+{
+    PS_WRITE(stack->request_round, 0);
+    PS_SIGNAL_FENCE();
+    PS_WRITE(stack->request, request);
+    PS_WRITE(stack->request_where, version ? version : &stack->request_version);
+    PS_WRITE(stack->request_version, version ? *version : 1);
+    PS_SIGNAL_FENCE();
+    PS_WRITE(stack->request_round, (uint32_t)requests);
 }
 
 void ps_here_tell_again(void)

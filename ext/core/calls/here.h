@@ -35,6 +35,11 @@
     (PS_OFFSET(ps_site, name, 0) | PS_OFFSET(ps_site, file, 1) | PS_OFFSET(ps_site, line, 2) |               \
      PS_OFFSET(ps_site, path, 3))
 
+/* Offsets for `requests` of a record, without the round in its lower half. */
+#define PS_HERE_REQUESTS                                                                                     \
+    (PS_OFFSET(ps_stack, request, 4) | PS_OFFSET(ps_stack, request_where, 5) |                               \
+     PS_OFFSET(ps_stack, request_version, 6) | PS_OFFSET(ps_stack, request_round, 7))
+
 /* The function that the library's own work on a thread of the application belongs to. */
 #define PS_HERE_OURS "(probescope)"
 
@@ -61,6 +66,21 @@ void ps_here_listen(bool on);
 void ps_here_clear(void);
 /* Begins a round: each thread tells once more where its record is. Any thread. */
 void ps_here_tell_again(void);
+
+/*
+ * True while tracers listen to function__here and to stats__by_request, as last applied. Code that finds
+ * the stack of the calling thread, or changes the current request, then calls ps_here_request().
+ */
+extern bool ps_here_requests;
+/* Called with the VM lock, after ps_here_listen(). Each thread looks up its stack and request anew. */
+void ps_here_listen_to_requests(bool on);
+/*
+ * The code that runs on this stack belongs to this request from now on. request: a site whose name is
+ * method and path; NULL: to none. version: a number of the calling thread's that changes when other
+ * code runs on the stack, whose request is not known then. NULL: there is no such code. Called with the
+ * VM lock, on the thread that runs on the stack.
+ */
+void ps_here_request(ps_stack *stack, const ps_site *request, const uint64_t *version);
 
 /* The VM's threads share native threads. Called before any thread has a record. */
 void ps_here_share_threads(void);

@@ -88,6 +88,15 @@ typedef struct ps_stack {
     ps_address thread;   /* the VM's thread that last ran this fiber, where the VM has fibers */
     /* The record (here.h) that last named this stack. It may name another one now. NULL: none did. */
     struct ps_here *here;
+    /*
+     * The request that the code on this stack belongs to (ps_here_request()): its name is method and
+     * path, NULL is none. Not known unless *request_where is request_version, and request_round is
+     * the round of the record.
+     */
+    const ps_site *request;
+    const uint64_t *request_where;
+    uint64_t request_version;
+    uint32_t request_round;
 } ps_stack;
 
 /* The figures of a finished call. */

@@ -55,6 +55,7 @@ static void listen(uint32_t wanted)
 {
     ps_slow_listen(wanted);
     ps_here_listen((wanted & PS_BIT(FUNCTION__HERE)) != 0);
+    ps_here_listen_to_requests((wanted & PS_BIT(STATS__BY_REQUEST)) != 0);
 }
 
 /* Nobody listens to calls any more: the returns of open calls will never be seen. */

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/thread_id.h"
+#include "calls/here.h"
 #include "context/vm.h"
 #include "table/interned_strings.h"
 #include "usdt/info.h"
@@ -125,6 +126,7 @@ static void start(ps_request *request, ps_text method, ps_text path, ps_text hea
     ps_span current;
     copy(request->method, sizeof(request->method), method);
     request->counted = (ps_counted){0};
+    request->here = NULL;
     size_t size = copy(request->path, sizeof(request->path), path);
     begin_trace(request, header, &current);
     request->done = false;
@@ -229,6 +231,26 @@ void ps_request_forget(ps_request *request)
     write_route(route, request, "", 0);
     ps_routes_known(&request->counted, request->method, route);
     ps_routes_end(&request->counted);
+}
+
+/* Its name begins with the method. One of an earlier generation is freed memory. */
+static PS_APART const ps_site *make_here(ps_request *request)
+{
+    bool ours = ps_ours_begin();
+    char route[PS_ROUTE_MAX + 1];
+    write_route(route, request, "", 0);
+    request->here = ps_routes_label(request->method, route);
+    request->generation = ps_sites_generation;
+    ps_ours_end(ours);
+    return request->here;
+}
+
+void ps_request_here(ps_stack *stack, const uint64_t *version)
+{
+    ps_request *request = ps_vm_request();
+    const ps_site *here = request ? request->here : NULL;
+    if (request && (!here || request->generation != ps_sites_generation)) here = make_here(request);
+    ps_here_request(stack, here, version);
 }
 
 const ps_feature ps_requests_feature = {

@@ -40,6 +40,8 @@ typedef struct ps_request {
     char system[PS_SYSTEM_MAX + 1], queue[PS_QUEUE_MAX + 1]; /* of a job, or "" */
     char scheme[PS_SCHEME_MAX + 1];                          /* of a URL, or "" */
     ps_counted counted;
+    const ps_site *here; /* ps_request_here(); NULL: not made yet */
+    uint32_t generation; /* ps_sites_generation when that was made */
     bool done;
 } ps_request;
 
@@ -67,6 +69,14 @@ void ps_request_start_job(ps_request *request, ps_text name, ps_text header, ps_
 void ps_request_done(ps_request *request, ps_text template, uint64_t status);
 /* Called before the request is freed, whether it is done or not. */
 void ps_request_forget(ps_request *request);
+
+/*
+ * Tells programs on which stack the current request runs, while ps_here_requests. They know it by
+ * method and path, in which ids are "*": the route may be known at the end only. stack, version: as
+ * for ps_here_request().
+ */
+struct ps_stack;
+void ps_request_here(struct ps_stack *stack, const uint64_t *version);
 
 /* The span_id of the current request, or 0. */
 uint64_t ps_request_id(void);

@@ -182,8 +182,7 @@ static void give(int table, ps_row *row, const ps_site *label)
     }
 }
 
-/* Returns the site whose name is method and route. Its line is a number for them. */
-static const ps_site *label_of(const char *method, const char *route)
+const ps_site *ps_routes_label(const char *method, const char *route)
 {
     static const ps_site others = {"(others)", "", "", 1};
     char text[PS_NAME_MAX + 1], label[PS_NAME_MAX + 1];
@@ -205,7 +204,7 @@ void ps_routes_known(ps_counted *request, const char *method, const char *route)
     drop_stale_label(request);
     /* No tracer listens, so the name is not worth its memory. */
     if (request->label || !(request->tally || PS_ENABLED(STATS__BY_REQUEST))) return;
-    request->label = label_of(method, route);
+    request->label = ps_routes_label(method, route);
     request->generation = ps_sites_generation;
     for (int i = 0; request->tally && i < split_count; i++) {
         ps_row *row = ps_row_of(splits[i]->table, request->tally->first[i]);

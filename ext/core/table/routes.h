@@ -39,6 +39,11 @@ static inline ps_row *ps_routes_row(ps_table *table, ps_row *row, ps_counted *re
 
 /* Sets the route, at the end of the request at the latest. */
 void ps_routes_known(ps_counted *request, const char *method, const char *route);
+/*
+ * The site whose name is method and route, and whose line is a number for them. It lasts as names do
+ * (interned_strings.h). There are at most 1,024; others share one.
+ */
+const ps_site *ps_routes_label(const char *method, const char *route);
 /* Ends the request. */
 void ps_routes_end(ps_counted *request);
 /*

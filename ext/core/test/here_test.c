@@ -77,6 +77,16 @@ static uint64_t find_site(reader reads, uint64_t record)
 
 static const reader here = {read_here};
 
+/* The site of the current request, or 0. */
+static uint64_t find_request(uint64_t record)
+{
+    uint64_t stack = word(here, record), told = word(here, record + 56);
+    uint64_t round = half(here, stack + offset(told, 7));
+    if (!stack || !round || round != (told & 0xffffffff)) return 0;
+    uint64_t where = word(here, stack + offset(told, 5));
+    return word(here, where) == word(here, stack + offset(told, 6)) ? word(here, stack + offset(told, 4)) : 0;
+}
+
 /* ---- What threads tell ---- */
 
 static struct ps_more_function__here last_told(void)
@@ -485,6 +495,88 @@ static void names_the_library_only_while_a_tracer_listens(void)
     end();
 }
 
+static const ps_site orders = {"GET /orders", "", "", 7}, labels = {"GET /labels", "", "", 8};
+
+static void tells_the_request_of_the_stack_that_runs(void)
+{
+    begin();
+    ps_here_listen_to_requests(true);
+    ps_stack *one = ps_stack_new(), *other = ps_stack_new();
+    ps_here_set(one);
+    uint64_t record = last_told().record;
+    CHECK_EQUAL(find_request(record), 0);
+    ps_here_request(one, &orders, NULL);
+    CHECK_EQUAL(find_request(record), (uintptr_t)&orders);
+    ps_here_set(other);
+    CHECK_EQUAL(find_request(record), 0);
+    ps_here_request(other, &labels, NULL);
+    CHECK_EQUAL(find_request(record), (uintptr_t)&labels);
+    ps_here_set(one);
+    CHECK_EQUAL(find_request(record), (uintptr_t)&orders);
+    bool ours = ps_ours_begin();
+    CHECK_EQUAL(find_request(record), 0);
+    ps_ours_end(ours);
+    ps_here_request(one, NULL, NULL);
+    CHECK_EQUAL(find_request(record), 0);
+    ps_stack_free(one);
+    ps_stack_free(other);
+    end();
+    ps_here_listen_to_requests(false);
+}
+
+/* As with the contexts of asyncio's tasks, which share a thread. */
+static void does_not_know_the_request_of_other_code_on_the_stack(void)
+{
+    begin();
+    ps_here_listen_to_requests(true);
+    ps_stack *stack = ps_stack_new();
+    ps_here_set(stack);
+    uint64_t record = last_told().record, version = 3;
+    ps_here_request(stack, &orders, &version);
+    CHECK_EQUAL(find_request(record), (uintptr_t)&orders);
+    version++;
+    CHECK_EQUAL(find_request(record), 0);
+    ps_here_request(stack, &labels, &version);
+    CHECK_EQUAL(find_request(record), (uintptr_t)&labels);
+    ps_stack_free(stack);
+    end();
+    ps_here_listen_to_requests(false);
+}
+
+/* What was told to an earlier tracer may not be true any more. */
+static void tells_requests_anew_to_each_tracer_of_requests(void)
+{
+    ps_here_listen_to_requests(true);
+    CHECK(!ps_here_requests); /* nobody listens to function__here */
+    begin();
+    ps_stack *stack = ps_stack_new();
+    ps_here_set(stack);
+    uint64_t record = last_told().record, looks = ps_stack_looks;
+    ps_here_listen_to_requests(true);
+    CHECK(ps_here_requests);
+    CHECK(ps_stack_looks != looks);
+    ps_here_request(stack, &orders, NULL);
+    CHECK_EQUAL(find_request(record), (uintptr_t)&orders);
+    ps_here_listen_to_requests(true);
+    CHECK_EQUAL(find_request(record), (uintptr_t)&orders);
+    ps_here_listen_to_requests(false);
+    CHECK_EQUAL(word(here, record + 56), 0);
+    CHECK_EQUAL(find_request(record), 0);
+    ps_here_listen_to_requests(true);
+    CHECK_EQUAL(find_request(record), 0);
+    struct runner runner;
+    ps_stack *other = ps_stack_new();
+    ps_here_request(other, &labels, NULL);
+    start(&runner, other);
+    CHECK_EQUAL(find_request(runner.record), (uintptr_t)&labels); /* of a thread that came later */
+    finish(&runner);
+    ps_stack_free(stack);
+    ps_stack_free(other);
+    end();
+    ps_here_listen_to_requests(false);
+    CHECK(!ps_here_requests);
+}
+
 static struct {
     uint64_t record, within, nested;
 } handled;
@@ -744,6 +836,9 @@ int main(void)
     RUN(tells_where_things_are);
     RUN(leads_to_the_innermost_open_call);
     RUN(tells_once_a_round);
+    RUN(tells_the_request_of_the_stack_that_runs);
+    RUN(does_not_know_the_request_of_other_code_on_the_stack);
+    RUN(tells_requests_anew_to_each_tracer_of_requests);
     RUN(names_nothing_while_nobody_listens);
     RUN(names_no_freed_stack_whoever_frees_it);
     RUN(names_a_stack_on_the_last_thread_that_ran_it);

@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "calls/shadow_stack.h"
 #include "usdt/info.h"
 #include "usdt/probe_groups.h"
 #include "check.h"
@@ -346,6 +347,40 @@ static void degrades_probes_that_are_on_when_a_span_cannot_be_read(void)
     test_vm = (struct test_vm){.found = PS_NO_SPAN};
 }
 
+static const char *here_of(const ps_stack *stack)
+{
+    return stack->request ? stack->request->name : "";
+}
+
+static void tells_on_which_stack_it_runs_by_method_and_path(void)
+{
+    recorder_lower_all();
+    ps_request request, job;
+    ps_stack *stack = ps_stack_new();
+    start(&request, "/labels/7/print", NULL, true, "");
+    ps_request_here(stack, NULL);
+    CHECK_STRING(here_of(stack), "");
+    test_vm.request = &request;
+    ps_request_here(stack, NULL);
+    CHECK_STRING(here_of(stack), "GET /labels/*/print");
+    const ps_site *before = stack->request;
+    ps_request_here(stack, NULL);
+    CHECK(stack->request == before);
+    ps_request_start_job(&job, text("Mail"), text(NULL), text("spec"), text(NULL));
+    test_vm.request = &job;
+    ps_request_here(stack, NULL);
+    CHECK_STRING(here_of(stack), "JOB Mail");
+    /* A later tracer: the names of the earlier one are freed. */
+    ps_routes_clear();
+    ps_sites_clear();
+    ps_request_here(stack, NULL);
+    CHECK_STRING(here_of(stack), "JOB Mail");
+    test_vm.request = NULL;
+    ps_request_here(stack, NULL);
+    CHECK_STRING(here_of(stack), "");
+    ps_stack_free(stack);
+}
+
 int main(void)
 {
     RUN(goes_on_with_the_trace_that_came_and_begins_one_where_none_did);
@@ -358,6 +393,7 @@ int main(void)
     RUN(the_current_span_is_the_applications_and_else_that_of_the_request);
     RUN(passes_on_the_flags_that_have_a_meaning);
     RUN(degrades_probes_that_are_on_when_a_span_cannot_be_read);
+    RUN(tells_on_which_stack_it_runs_by_method_and_path);
     RUN_FORKING(has_ids_of_its_own_in_a_forked_child);
     return check_report("requests");
 }

@@ -289,9 +289,14 @@ struct ps_more_stats__done {
 struct ps_more_function__here {
     /*
      * address of the record, which is never freed or moved. 8 bytes each: address of the stack on
-     * which the thread runs, or 0; layout; epoch; two that are 0; flags; names. flags: bit 0 is set
-     * if Ruby's threads share native threads, and then the stack is always 0. names: 8 bits each
-     * from the lowest, the offsets of name, file, line and path in a site. Fields are only appended
+     * which the thread runs, or 0; layout; epoch; two that are 0; flags; names; requests. flags:
+     * bit 0 is set if Ruby's threads share native threads, and then the stack is always 0. names: 8
+     * bits each from the lowest, the offsets of name, file, line and path in a site. requests: 0
+     * unless a tracer also listens to stats__by_request. The lower 32 bits are a round; then 8 bits
+     * each from the lowest, the offsets in a stack of: the site of the request, or 0, whose name is
+     * method and path; the address of a number; the number that is there while that request's code
+     * runs; the round in which these are told (4 bytes). In another round, or with another number,
+     * the request is not known. Fields are only appended
      */
     uint64_t record;
     /*

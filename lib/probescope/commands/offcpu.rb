@@ -162,6 +162,11 @@ module Probescope
 
       private
 
+      def options(parser)
+        super
+        refuse_by_request(parser)
+      end
+
       def program_arguments = [*super, Syscalls.file_lock]
 
       # Before the interval begins. A trace that is refused has one line of error.

@@ -11,6 +11,7 @@ module Probescope
       PROGRAM = "on.bt"
       ALL = "functions of gems, packages and the standard library too"
       WIDENED = true
+      BY_REQUEST = true
       USAGE = "on EVENT -p PID [options]"
       ABOUT = <<~TEXT
         In which function does an event happen? Counts an event of the kernel or of a C function by the
@@ -33,6 +34,8 @@ module Probescope
                      defined
           FUNCTION   - where no traced function was open; (probescope): events of the library itself;
                      (unknown): memory of the process could not be read
+          REQUEST    with --by-request: method and path, in which ids are *; - where there is no request, or
+                     none that is known (as for `probescope syscalls`)
           CALLED BY  with --stack: the traced functions that had called it, the nearest first
 
         An event in an interrupt belongs to the function that was interrupted.
@@ -62,15 +65,15 @@ module Probescope
 
       class Report < Tracing::Report
         # event: Event. stack: whether the program tells calls apart by their callers.
-        def initialize(result, definition, event:, stack:)
-          super(result, definition)
+        def initialize(result, definition, event:, stack:, by_request: false)
+          super(result, definition, by_request: by_request)
           @event = event
           @stack = stack
         end
 
         def rows
-          found = result.map("events").group_by { |key, _| functions(key) }
-                        .map { |functions, entries| row(functions, entries) }
+          found = result.map("events").group_by { |key, _| names_of(key) }
+                        .map { |(functions, request), entries| {**request, **row(functions, entries)} }
           all = sum(found, :events)
           sorted(found).map { |row| row.merge(share: ratio(row[:events], all)) }
         end
@@ -93,10 +96,15 @@ module Probescope
 
         private
 
-        # The innermost function and its callers, each as [function, file, line]. A function whose names
-        # could not be read is unknown.
-        def functions(key)
+        # [the innermost function and its callers, request_of()]
+        def names_of(key)
           pid, *sites = numbers(key)
+          request = sites.pop if @by_request
+          [functions(pid, sites), request_of(request)]
+        end
+
+        # Each as [function, file, line]. A function whose names could not be read is unknown.
+        def functions(pid, sites)
           sites.pop while sites.size > 1 && sites.last.zero?
           sites.map do |site|
             function, file, line = names.fetch([pid, site], []).map { |name| known(name) }
@@ -129,7 +137,8 @@ module Probescope
         def sorted(rows)
           rows.sort_by do |row|
             [-(row[:sum] || row[:events]), -row[:events],
-             [row, *row[:callers]].map { |one| one.values_at(:file, :line, :function).join(":") }]
+             [row, *row[:callers]].map { |one| one.values_at(:file, :line, :function).join(":") },
+             row.values_at(:method, :route).map(&:to_s)]
           end
         end
       end
@@ -179,7 +188,9 @@ module Probescope
       def order = Tracing::Order.of(**super.to_h, event: @event&.fields)
       def program = @frames ? "on_stack.bt" : PROGRAM
       def program_arguments = [*super, *@frames&.to_s]
-      def report_of(part) = Report.new(part, definition, event: @event, stack: !@frames.nil?)
+
+      def report_of(part) = Report.new(part, definition, event: @event, stack: !@frames.nil?,
+                                                         by_request: @by_request)
     end
   end
 end

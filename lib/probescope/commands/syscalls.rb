@@ -2,6 +2,7 @@
 
 require "etc"
 require_relative "table"
+require_relative "../tracing/kernel_lines"
 require_relative "../tracing/syscalls"
 
 module Probescope
@@ -11,6 +12,7 @@ module Probescope
       PROGRAM = "syscalls.bt"
       ALL = "functions of gems, packages and the standard library too"
       WIDENED = true
+      BY_REQUEST = true
       USAGE = "syscalls -p PID [options]"
       ABOUT = <<~TEXT
         Which function makes which system calls, how many fail, and how long do they take? Counts the system
@@ -30,6 +32,11 @@ module Probescope
           BYTES     read or written, of calls that return that number
           FUNCTION  - where no traced function was open; (probescope): calls of the library itself, such as
                     at a fork; (unknown): memory of the process could not be read
+          REQUEST   with --by-request: method and path. An id in the path is *: the route may be known at
+                    the end of a request only. - where there is no request, or none that is known, as in
+                    Python code of a context in which no traced function has run yet
+          AT        with --by line: the line at which the function was, or (definition) where only the line
+                    is known at which it is defined: Ruby's lines are not known to the kernel
           PATH      with --files: up to 127 bytes. Of two paths the first one, and of a link its own
       TEXT
       EXAMPLES = <<~TEXT
@@ -37,19 +44,20 @@ module Probescope
         probescope syscalls -p 4711 --failed         calls that return errors, such as ENOENT
         probescope syscalls -p 4711 --slower 1ms     calls that take 1 ms and more
         probescope syscalls -p 4711 --files --failed which paths do not exist
+        probescope syscalls -p 4711 --by line        which lines of a Python process make the calls
         probescope syscalls -p 4711 --json | jq '.rows | map(.calls) | add'
       TEXT
       MIN = "the time of all rows"
       # The function of calls for which memory of the process could not be read.
-      UNKNOWN = "(unknown)"
+      UNKNOWN = Tracing::Report::UNKNOWN
       REACH = "listens to every system call of the machine: about 1 us for each call of the traced " \
               "processes, and 0.2 us for each call of all others"
 
       class Report < Tracing::Report
         # failed: whether only rows with errors are shown. slower: the shortest call in ns that the
         # program counts.
-        def initialize(result, definition, failed: false, slower: 0)
-          super(result, definition)
+        def initialize(result, definition, failed: false, slower: 0, by_request: false)
+          super(result, definition, by_request: by_request)
           @failed = failed
           @slower = slower
         end
@@ -89,19 +97,23 @@ module Probescope
 
         def sorted(rows)
           rows.sort_by do |row|
-            [-row[:total_ns], -row[:calls], *row.values_at(:file, :line, :call, :path).map(&:to_s)]
+            [-row[:total_ns], -row[:calls],
+             *row.values_at(:file, :line, :call, :path, :method, :route).map(&:to_s)]
           end
         end
 
         # The rows without their shares.
         def counted = found.map { |row| calls(row) }
 
-        # A key is the pid, the number of the function (0: none) and the number of the call.
-        def found
-          result.rows_by_names("calls") do |key, names|
-            _, function, call = key.split(",").map(&:to_i)
-            names && (names.first != "" || function.zero?) ? names : [UNKNOWN, "", 0, call]
-          end
+        def found = result.rows_by_names("calls") { |key, names| names_of(Tracing::Result.numbers(key), names) }
+
+        # key: the pid, the number of the function (0: none), the number of the call, and more; with
+        # --by-request, the last one is the number of the request.
+        def names_of(key, names)
+          _, function, call = key
+          return names if names && (names.first != "" || function.zero?)
+
+          [UNKNOWN, "", 0, call, *(key.last if @by_request)]
         end
 
         def one_end
@@ -119,11 +131,11 @@ module Probescope
         end
 
         def calls(row)
-          function, file, line, number = row.names
+          function, file, line, number, request = row.names
           call = Syscalls.name_of(Tracing::Result.number(number) - 1)
-          {function: known(function), file: known(file), line: known(line), call: call,
-           **figures(row), failed: row.number("failed") || 0, errors: errors(row),
-           bytes: (row.number("moved") || 0 if Tracing::Syscalls::BYTES.include?(call))}
+          {**request_of(request), function: known(function), file: known(file), line: known(line), call: call,
+                                  **figures(row), failed: row.number("failed") || 0, errors: errors(row),
+                                  bytes: (row.number("moved") || 0 if Tracing::Syscalls::BYTES.include?(call))}
         end
 
         def figures(row)
@@ -144,6 +156,24 @@ module Probescope
             Tracing::Syscalls::ERRORS.fetch(number) { "error #{number}" }
           end
         end
+      end
+
+      # With --by line: behind the number of the call, a key of the program's maps has the function's
+      # instruction.
+      class LinesReport < Report
+        private
+
+        def names_of(key, names)
+          found = super
+          [*found, @lines.place(key.first, key[3], found[2])]
+        end
+
+        def found
+          @lines ||= Tracing::KernelLines.new(result)
+          super
+        end
+
+        def calls(row) = super.merge(row.names.last)
       end
 
       # With --files: the calls with a path. A key of the program's maps has an error and a path, too.
@@ -249,19 +279,21 @@ module Probescope
         parser.on("--files", "rows for each path, of calls that take one: open, stat, mkdir, unlink, ...") do
           @files = true
         end
-        parser.on("--by WHAT", "not supported yet: line") { |what| refuse_by(what) }
-        parser.on("--by-request", "not supported: a request's route is often known only at its end") do
-          raise CLI::Usage.new("system calls are not told apart by request: its route is often known only " \
-                               "at its end", "probescope hot -p PID --by-request, or exceptions, alloc, slow")
-        end
+        parser.on("--by WHAT", "line: a row for each line of Python code") { |what| by(what) }
       end
 
-      def refuse_by(what)
-        why = case what
-              when "line" then "Ruby tells no line to the kernel, and Python's lines are not read yet"
-              else "--by takes no #{what.inspect}"
-              end
-        raise CLI::Usage.new(why, "probescope syscalls -p PID: rows by function")
+      def by(what)
+        raise CLI::Usage.new("--by takes line, and not #{what.inspect}", "--by line") unless what == "line"
+
+        @lines = true
+      end
+
+      def prepare
+        super
+        return unless @files && (@lines || @by_request)
+
+        other = @lines ? "--by line" : "--by-request"
+        raise CLI::Usage.new("--files takes no #{other}", "--files or #{other}, one at a time")
       end
 
       # Before the interval begins. A trace that is refused has one line of error.
@@ -272,7 +304,11 @@ module Probescope
 
       def program_arguments = [*super, @slower.to_s]
 
-      def program = @files ? "syscalls_files_#{machine}.bt" : PROGRAM
+      def program
+        return "syscalls_files_#{machine}.bt" if @files
+
+        @lines ? "syscalls_lines.bt" : PROGRAM
+      end
 
       # The paths of the program have room for FilesReport::CUT bytes and a NUL.
       def strings = (FilesReport::CUT + 1 if @files)
@@ -286,7 +322,9 @@ module Probescope
       end
 
       def report_of(part)
-        (@files ? FilesReport : Report).new(part, definition, failed: @failed, slower: @slower)
+        kind = @lines ? LinesReport : Report
+        kind = FilesReport if @files
+        kind.new(part, definition, failed: @failed, slower: @slower, by_request: @by_request)
       end
 
       def check(result)

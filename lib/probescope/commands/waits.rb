@@ -2,7 +2,7 @@
 
 require_relative "syscalls"
 require_relative "table"
-require_relative "../tracing/line_table"
+require_relative "../tracing/kernel_lines"
 require_relative "../tracing/syscalls"
 
 module Probescope
@@ -54,9 +54,7 @@ module Probescope
                   "traced functions"
       REACH = "listens to every system call, switch and wake-up of the machine: all processes pay for it"
 
-      # What the line of a row is.
-      CURRENT = "current"
-      DEFINITION = "definition"
+      CURRENT = Tracing::KernelLines::CURRENT
 
       class Report < Tracing::Report
         def more = {known_by: "process", reach: []}
@@ -140,7 +138,7 @@ module Probescope
         # A Hash for each entry of the program's maps.
         def waits
           result.map("waits").map do |key, count|
-            pid, site, at, what, *by = numbers(key)
+            pid, site, at, what, *by = Tracing::Result.numbers(key)
             by = by.first.positive? ? place_of(pid, *by) : {}
             figures = {waits: Tracing::Result.number(count), blocked_ns: figure("blocked_ns", key),
                        longest_ns: figure("longest_ns", key)}
@@ -149,9 +147,6 @@ module Probescope
         end
 
         def figure(map, key) = Tracing::Result.number(result.map(map)[key]) || 0
-
-        # The numbers of a key; versions of bpftrace separate them differently.
-        def numbers(key) = key.scan(/-?\d+/).map(&:to_i)
 
         def merged(waits)
           count, blocked = sum(waits, :waits), sum(waits, :blocked_ns)
@@ -186,48 +181,26 @@ module Probescope
         # {function:, file:, line:, line_is:} of a function that was at this instruction.
         def place_of(pid, site, instruction)
           function, file, defined = names[[pid, site]]
-          line = line_of(pid, instruction, defined)
           function = known(function) || (Syscalls::UNKNOWN if site.positive?)
-          {function: function, file: known(file), line: line || known(defined),
-           line_is: line ? CURRENT : (DEFINITION if known(defined))}
+          {function: function, file: known(file), **lines.place(pid, instruction, defined)}
         end
+
+        def lines = @lines ||= Tracing::KernelLines.new(result)
 
         # {[pid, site] => [function, file, line of the definition]}
         def names
           @names ||= Hash.new([nil, nil, nil]).merge!(
-            result.map("row").to_h { |key, names| [numbers(key), names.first(3)] }
+            result.map("row").to_h { |key, names| [Tracing::Result.numbers(key), names.first(3)] }
           )
-        end
-
-        # nil where it is not known, or where the code is another function's.
-        def line_of(pid, instruction, defined)
-          start, table, size, first = codes[[pid, instruction]]
-          return unless start && first == Tracing::Result.number(defined)
-
-          @lines ||= {}
-          @lines.fetch([pid, instruction]) do |key|
-            @lines[key] = Tracing::LineTable.line(table(pid, table, size), first, instruction - start)
-          end
-        end
-
-        # {[pid, instruction] => [address of the first instruction, of the line table, its bytes, first
-        # line]}
-        def codes
-          @codes ||= result.map("code").to_h do |key, found|
-            [numbers(key), found.map { |value| Tracing::Result.number(value) }]
-          end
-        end
-
-        # The beginning of a line table, as far as it was read.
-        def table(pid, address, size)
-          @parts ||= result.map("table").transform_keys { |key| numbers(key) }
-          parts = (0..).lazy.map { |i| @parts[[pid, address, i]] }.take_while(&:itself).to_a
-          words = parts.flatten.map { |word| Tracing::Result.request(word) }
-          words.pack("Q<*").byteslice(0, size)
         end
       end
 
       private
+
+      def options(parser)
+        super
+        refuse_by_request(parser)
+      end
 
       def heard(answer)
         super

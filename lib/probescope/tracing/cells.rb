@@ -53,6 +53,10 @@ module Probescope
       # "app.rb:12", and whether only the function's definition is there.
       def place_of_wait(row, key) = "#{place(row, key)}#{" (definition)" if row[:line_is] == "definition"}"
 
+      # Rows of single lines have a line_is, and others have not.
+      def place_of_definition(row, key) = row.key?(:line_is) ? "-" : place(row, key)
+      def place_of_line(row, key) = row.key?(:line_is) ? place_of_wait(row, key) : "-"
+
       # Local time of day.
       def clock(row, key) = row[key] ? Clock.of_day(Time.iso8601(row[key])) : "-"
 

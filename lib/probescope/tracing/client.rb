@@ -113,7 +113,9 @@ module Probescope
         return {is: "output", line: line[1..].chomp} if line.start_with?("=")
 
         answer = JSON.parse(line, symbolize_names: true)
-        raise Error.new(answer[:message], answer[:next_step]) if answer[:is] == "error"
+        if answer[:is] == "error"
+          raise (answer[:misused] ? Misused : Error).new(answer[:message], answer[:next_step])
+        end
         raise Crash.new(answer[:what], "the helper") if answer[:is] == "crash"
 
         answer

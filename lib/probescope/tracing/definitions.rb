@@ -180,7 +180,8 @@ module Probescope
           samples: false
         ),
         "syscalls" => Definition.new(
-          fields: %i[pid file line function call calls total_ns mean_ns longest_ns failed errors bytes path],
+          fields: %i[pid method route file line line_is function call calls total_ns mean_ns longest_ns failed errors
+                     bytes path],
           columns: [
             ["TOTAL", :time, :total_ns, false],
             ["CALLS", :count, :calls, false],
@@ -190,7 +191,8 @@ module Probescope
             ["BYTES", :bytes, :bytes, true],
             ["CALL", :text, :call, false],
             ["FUNCTION", :text, :function, false],
-            ["DEFINED AT", :place, nil, false],
+            ["DEFINED AT", :place_of_definition, :line, true],
+            ["AT", :place_of_line, :line_is, true],
             ["PATH", :text, :path, true]
           ].map { |column| Column.new(*column).freeze },
           nothing: "no thread of a traced function made a system call",
@@ -218,7 +220,7 @@ module Probescope
           samples: false
         ),
         "on" => Definition.new(
-          fields: %i[pid file line function events per_second sum callers share],
+          fields: %i[pid method route file line function events per_second sum callers share],
           columns: [
             ["SHARE", :share, :share, false],
             ["EVENTS", :count, :events, false],

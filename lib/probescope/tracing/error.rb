@@ -13,5 +13,8 @@ module Probescope
 
       def in_one_line = [message, next_step].compact.join("; try: ")
     end
+
+    # An option that cannot be used, or not with these processes. The command's exit status is 2.
+    class Misused < Error; end
   end
 end

@@ -77,7 +77,7 @@ module Probescope
         ready&.each { |io| io == @input ? read_orders : @measurement.read(io) }
         @measurement = nil if @measurement&.step
       rescue Error => e
-        answer("error", message: e.message, next_step: e.next_step)
+        answer("error", message: e.message, next_step: e.next_step, misused: e.is_a?(Misused))
       end
 
       def read_orders

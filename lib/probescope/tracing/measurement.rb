@@ -113,9 +113,21 @@ module Probescope
         @session = Session.new(@order, @probes, threads: @tracepoints.any?, waits: all_threads?,
                                                 event: @event)
         @session.choose
+        check_lines
       rescue Member::Unserved => e
         others = Program.by_kernel(names, e.runtime) or raise
         choose(others)
+      end
+
+      # Raises Misused where the program would find no line at all.
+      def check_lines
+        runtimes = @chosen.filter_map { |name| Program::LINES[name] }.flatten
+        return if runtimes.empty? || members.any? { |one| runtimes.include?(one.snapshot[:runtime]) }
+
+        names, pids = members.map { |one| [one.snapshot[:runtime], one.pid] }.transpose
+        raise Misused.new("the lines of #{names.uniq.map(&:capitalize).join(" and ")} are not known to the " \
+                          "kernel (process#{"es" unless pids.one?} #{pids.join(", ")})",
+                          "the command without --by line: rows by function")
       end
 
       def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)

@@ -21,6 +21,9 @@ module Probescope
       # [the other program, the runtimes that it is for]}.
       BY_KERNEL = {"waits" => ["waits_kernel", %w[ruby python]], "gvl" => ["gvl_kernel", %w[python]]}.freeze
 
+      # Programs that tell lines, and the runtimes whose lines they find.
+      LINES = {"syscalls_lines" => %w[python]}.freeze
+
       # Commands without a program of their own name, and their default program.
       ALIASES = {"slow" => THRESHOLDS[SLOW], "slow_by_request" => "#{THRESHOLDS[SLOW]}_by_request"}.freeze
 

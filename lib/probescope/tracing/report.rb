@@ -12,6 +12,9 @@ module Probescope
     # and, with --min, share(row). Where the definition in that file is not enough, it also defines
     # nothing, above, not_covered, more or below.
     class Report
+      # What could not be read from the memory of the process.
+      UNKNOWN = "(unknown)"
+
       attr_reader :result
 
       # definition: Definitions::Definition. by_request: whether each request has its own rows.
@@ -48,6 +51,15 @@ module Probescope
 
         method, route = result.requests[Result.request(row.names.last)]
         {method: route && method, route: route || method}
+      end
+
+      # The same for a number of a program that reads the request from the process: 0 for none.
+      def request_of(number)
+        return {} unless @by_request
+
+        number = Result.request(number)
+        method, route = result.requests[number] || [nil, (UNKNOWN unless number.zero?)]
+        {method: method, route: route}
       end
 
       # {what => name, file:, line:} of a row whose first three names are these.

@@ -67,7 +67,7 @@ module Probescope
 
       EVENT = Kind.new("an event: #{Event::FORMS}", ->(value) { Event.valid?(value) })
       # The programs that take an event, and no other does.
-      ON = %w[on on_stack].freeze
+      ON = %w[on on_stack on_by_request on_stack_by_request].freeze
 
       # {kind of request => its fields}. A field that may be null may be left out.
       FIELDS = {

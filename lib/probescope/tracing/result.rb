@@ -43,6 +43,8 @@ module Probescope
       # The number at the start of a key, and the rest of the key.
       def self.pid(key) = key.to_i
       def self.rest(key) = key.sub(/\A\d+,?\s*/, "")
+      # The numbers of a key. Versions of bpftrace separate them differently.
+      def self.numbers(key) = key.scan(/-?\d+/).map(&:to_i)
 
       # One row of the program: its names, in the order of the map @row, and its figures in the
       # other maps. keys: one for each process that has the row.

@@ -61,6 +61,15 @@ def place_of_wait(row: Row, key: str) -> str:
     return place(row, key) + (" (definition)" if row["line_is"] == "definition" else "")
 
 
+def place_of_definition(row: Row, key: str) -> str:
+    """Rows of single lines have a line_is, and others have not."""
+    return "-" if "line_is" in row else place(row, key)
+
+
+def place_of_line(row: Row, key: str) -> str:
+    return place_of_wait(row, key) if "line_is" in row else "-"
+
+
 def clock(row: Row, key: str) -> str:
     """The local time of day."""
     return of_day(datetime.fromisoformat(row[key].replace("Z", "+00:00"))) if row[key] else "-"
@@ -185,6 +194,8 @@ KINDS: Dict[str, Callable[[Row, str], str]] = {
     "text": text,
     "place": place,
     "place_of_wait": place_of_wait,
+    "place_of_definition": place_of_definition,
+    "place_of_line": place_of_line,
     "clock": clock,
     "request": request,
     "largest_builtin": largest_builtin,

@@ -323,8 +323,11 @@ ALL: Dict[str, Definition] = {
     "syscalls": Definition(
         fields=(
             "pid",
+            "method",
+            "route",
             "file",
             "line",
+            "line_is",
             "function",
             "call",
             "calls",
@@ -345,7 +348,8 @@ ALL: Dict[str, Definition] = {
             Column("BYTES", "bytes", "bytes", True),
             Column("CALL", "text", "call", False),
             Column("FUNCTION", "text", "function", False),
-            Column("DEFINED AT", "place", None, False),
+            Column("DEFINED AT", "place_of_definition", "line", True),
+            Column("AT", "place_of_line", "line_is", True),
             Column("PATH", "text", "path", True),
         ),
         nothing="no thread of a traced function made a system call",
@@ -386,6 +390,8 @@ ALL: Dict[str, Definition] = {
     "on": Definition(
         fields=(
             "pid",
+            "method",
+            "route",
             "file",
             "line",
             "function",

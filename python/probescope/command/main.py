@@ -198,7 +198,7 @@ def define_trace(add: Add) -> None:
     trace.add_argument(
         "--by-request",
         action="store_true",
-        help="rows of each method and route by itself, of alloc, exceptions, hot and slow",
+        help="rows of each method and route by itself, of alloc, exceptions, hot, on, slow and syscalls",
     )
     trace.add_argument(
         "--threshold", type=time, metavar="TIME", help="for slow: the shortest call to show, 10ms by default"
@@ -207,6 +207,9 @@ def define_trace(add: Add) -> None:
         "--files",
         action="store_true",
         help="for syscalls: rows for each path, of calls that take one: open, stat, mkdir, unlink, ...",
+    )
+    trace.add_argument(
+        "--by", metavar="WHAT", help="for syscalls, WHAT is line: a row for each line of Python code"
     )
     trace.add_argument("--failed", action="store_true", help="for syscalls: only calls that returned errors")
     trace.add_argument(

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
-from probescope.command import cells, histogram, line_table, off_cpu, slow_calls, syscalls, thread_states
+from probescope.command import cells, histogram, off_cpu, slow_calls, syscalls, thread_states
 from probescope.command.definitions import ALL, OUTCOMES, Definition
 from probescope.command.errors import CommandError
 from probescope.command.event import Event
-from probescope.command.result import ID, Result, decimals, iso, ratio, rounded
+from probescope.command.kernel_lines import CURRENT, KernelLines
+from probescope.command.result import ID, Result, decimals, iso, numbers, ratio, rounded
 from probescope.command.result import Row as Kept
 from probescope.command.text import count, duration
 from probescope.command.text import share as percent
@@ -23,6 +24,10 @@ BY_REQUEST = "_by_request"
 KERNEL = "_kernel"
 # The programs of syscalls --files, one for each machine.
 FILES = "syscalls_files_"
+# The program of syscalls --by line.
+BY_LINE = "syscalls_lines"
+# What could not be read from the memory of the process.
+UNKNOWN = "(unknown)"
 
 
 class Report:
@@ -97,6 +102,14 @@ class Report:
         if not self.by_request:
             return {}
         method, route = self.result.requests.get(int(row.names[-1]) & ID, (None, None))
+        return {"method": method, "route": route}
+
+    def requested(self, number: Any) -> Row:
+        """The same for a number of a program that reads the request from the process: 0 for none."""
+        if not self.by_request:
+            return {}
+        number = int(number) & ID
+        method, route = self.result.requests.get(number, (None, UNKNOWN if number else None))
         return {"method": method, "route": route}
 
 
@@ -377,11 +390,6 @@ class Gvl(Report):
         }
 
 
-# What the line of a wait is.
-CURRENT = "current"
-DEFINITION = "definition"
-
-
 class GvlByKernel(Gvl):
     BEFORE = (
         "the kernel reports waits for the GIL: of threads that make calls of traced functions; the "
@@ -494,10 +502,7 @@ class WaitsByKernel(Report):
 
     def rows(self) -> List[Row]:
         self._names = {numbers(key): names[:3] for key, names in self.result.map("row").items()}
-        self._codes = {
-            numbers(key): [int(one) for one in found] for key, found in self.result.map("code").items()
-        }
-        self._words = {numbers(key): words for key, words in self.result.map("table").items()}
+        self._lines = KernelLines(self.result)
         same: Dict[Any, List[Row]] = {}
         for wait in self._waits():
             same.setdefault(tuple(wait[name] for name in ("what", "call", *self.PLACE)), []).append(wait)
@@ -560,27 +565,8 @@ class WaitsByKernel(Report):
     def _place(self, pid: int, site: int, instruction: int) -> Row:
         """Returns function, file and line of a function that was at this instruction."""
         function, file, defined = map(known, self._names.get((pid, site), (None, None, None)))
-        defined = defined and int(defined)
         function = function or (Syscalls.UNKNOWN if site else None)
-        line = self._line(pid, instruction, defined)
-        line_is = CURRENT if line else DEFINITION if defined else None
-        return {"function": function, "file": file, "line": line or defined, "line_is": line_is}
-
-    def _line(self, pid: int, instruction: int, defined: Optional[int]) -> Optional[int]:
-        """Returns None where it is not known, or where the code is another function's."""
-        start, table, size, first = self._codes.get((pid, instruction), (0, 0, 0, 0))
-        if not start or first != defined:
-            return None
-        return line_table.line(self._table(pid, table)[:size], first, instruction - start)
-
-    def _table(self, pid: int, address: int) -> bytes:
-        """Returns the beginning of a line table, as far as it was read."""
-        words: List[int] = []
-        part = 0
-        while (pid, address, part) in self._words:
-            words += (int(word) & ID for word in self._words[pid, address, part])
-            part += 1
-        return b"".join(word.to_bytes(8, "little") for word in words)
+        return {"function": function, "file": file, **self._lines.place(pid, instruction, defined)}
 
 
 class Slow(Report):
@@ -626,7 +612,7 @@ class Slow(Report):
 class Syscalls(Report):
     SHARE = "share"
     # The function of calls for which memory of the process could not be read.
-    UNKNOWN = "(unknown)"
+    UNKNOWN = UNKNOWN
     REACH = [
         "listens to every system call of the machine: about 1 us for each call of the traced "
         "processes, and 0.2 us for each call of all others"
@@ -640,7 +626,7 @@ class Syscalls(Report):
             key=lambda row: (
                 -row["total_ns"],
                 -row["calls"],
-                [str(row.get(name) or "") for name in ("file", "line", "call", "path")],
+                [str(row.get(name) or "") for name in ("file", "line", "call", "path", "method", "route")],
             )
         )
         return [{**row, "share": ratio(row["total_ns"], whole)} for row in shown]
@@ -651,9 +637,13 @@ class Syscalls(Report):
         return [self._call(row, parts) for row in self.result.rows_by_names("calls", self._names)]
 
     def _names(self, key: str, names: Optional[Sequence[Any]]) -> Sequence[Any]:
-        """key: the pid, the number of the function (0: none) and the number of the call."""
-        _, function, call = map(int, key.split(","))
-        return names if names and (names[0] or not function) else (self.UNKNOWN, "", 0, call)
+        """key: the pid, the number of the function (0: none), the number of the call, and more; by
+        request, the last one is the number of the request.
+        """
+        _, function, call, *more = numbers(key)
+        if names and (names[0] or not function):
+            return names
+        return (self.UNKNOWN, "", 0, call, *(more[-1:] if self.by_request else ()))
 
     def more(self) -> Row:
         return {**super().more(), "half_told": self._half_told()}
@@ -670,6 +660,7 @@ class Syscalls(Report):
         call = call_name(int(row.names[3]) - 1)
         calls, took = row.count("calls"), row.count("total_ns")
         return {
+            **self.requested(row.names[4] if self.by_request else 0),
             **place(row, "function"),
             "call": call,
             "calls": calls,
@@ -711,6 +702,26 @@ class Syscalls(Report):
             f"{missing} errors had no room in bpftrace's maps, and are in FAILED without their names: "
             f"PROBESCOPE_MAP_KEYS={room * 4}"
         ]
+
+
+class SyscallsLines(Syscalls):
+    """With --by line: behind the number of the call, a key of the program's maps has the function's
+    instruction.
+    """
+
+    def _counted(self) -> List[Row]:
+        self._lines = KernelLines(self.result)
+        return super()._counted()
+
+    def _names(self, key: str, names: Optional[Sequence[Any]]) -> Sequence[Any]:
+        pid, _, _, instruction, *_ = numbers(key)
+        found = super()._names(key, names)
+        where = self._lines.place(pid, instruction, found[2])
+        return [*found, where["line"], where["line_is"]]
+
+    def _call(self, row: Kept, parts: Dict[str, Dict[int, int]]) -> Row:
+        line, line_is = row.names[-2:]
+        return {**super()._call(row, parts), "line": line, "line_is": line_is}
 
 
 class SyscallsFiles(Syscalls):
@@ -814,8 +825,13 @@ class On(Report):
         same: Dict[Any, List[str]] = {}
         self._names = {self._numbers(key): names for key, names in self.result.map("row").items()}
         for key in self.result.map("events"):
-            same.setdefault(self._functions(key), []).append(key)
-        found = [self._row(functions, keys) for functions, keys in same.items()]
+            pid, *sites = self._numbers(key)
+            request = sites.pop() if self.by_request else 0
+            names = (tuple(self.requested(request).items()), self._functions(pid, sites))
+            same.setdefault(names, []).append(key)
+        found = [
+            {**dict(request), **self._row(functions, keys)} for (request, functions), keys in same.items()
+        ]
         every = total(found, "events")
         by_value = bool(self.event and self.event.sum)
         found.sort(
@@ -826,6 +842,7 @@ class On(Report):
                     ":".join(str(one[name] or "") for name in ("file", "line", "function"))
                     for one in (row, *row.get("callers", []))
                 ],
+                [str(row.get(name) or "") for name in ("method", "route")],
             )
         )
         return [{**row, "share": ratio(row["events"], every)} for row in found]
@@ -841,11 +858,10 @@ class On(Report):
             found.append(f"not covered: {count(untold)} events of threads that made no traced call")
         return [*found, "not in the share for looking: the kernel's part of each event"]
 
-    def _functions(self, key: str) -> Any:
+    def _functions(self, pid: int, sites: List[int]) -> Any:
         """Returns the innermost function and its callers, each as (function, file, line). A function
         whose names could not be read is unknown.
         """
-        pid, *sites = self._numbers(key)
         while len(sites) > 1 and not sites[-1]:
             sites.pop()
         return tuple(self._function(pid, site) for site in sites)
@@ -864,7 +880,7 @@ class On(Report):
         if self.event and self.event.sum:
             # The program has no sum where all values were 0.
             found["sum"] = sum(int(self.result.map("sum").get(key, 0)) for key in keys)
-        return {**found, "callers": callers} if self.result.program == "on_stack" else found
+        return {**found, "callers": callers} if self.result.program.startswith("on_stack") else found
 
 
 def _errors(parts: List[Dict[int, int]]) -> Dict[str, int]:
@@ -1039,6 +1055,7 @@ REPORTS = {
     "on_stack": On,
     "requests": Requests,
     "syscalls": Syscalls,
+    BY_LINE: SyscallsLines,
     **{f"{FILES}{machine}": SyscallsFiles for machine in syscalls.NUMBERS},
     "waits": Waits,
     "gvl_kernel": GvlByKernel,
@@ -1050,7 +1067,7 @@ REPORTS = {
 def command_of(program: str) -> str:
     """Returns the gem's command for a program."""
     name = program[: -len(BY_REQUEST)] if program.endswith(BY_REQUEST) else program
-    if name.startswith(FILES):
+    if name.startswith(FILES) or name == BY_LINE:
         return "syscalls"
     if name.endswith(KERNEL):
         return name[: -len(KERNEL)]
@@ -1075,11 +1092,6 @@ def known(value: Any) -> Any:
 def place(row: Kept, what: str) -> Row:
     name, file, line = row.names[:3]
     return {what: known(name), "file": known(file), "line": known(line)}
-
-
-def numbers(key: str) -> Tuple[int, ...]:
-    """Returns the numbers of a key. Versions of bpftrace separate them differently."""
-    return tuple(map(int, re.findall(r"-?\d+", key)))
 
 
 def total(rows: List[Row], name: str) -> int:

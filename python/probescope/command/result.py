@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from datetime import datetime, timezone
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
@@ -329,3 +330,8 @@ def iso(moment: Optional[datetime]) -> Optional[str]:
 def clock(moment: Optional[datetime]) -> str:
     """The local time for people: "13:05:59.123"."""
     return moment.astimezone().strftime("%H:%M:%S.%f")[:-3] if moment else "-"
+
+
+def numbers(key: str) -> Tuple[int, ...]:
+    """Returns the numbers of a key. Versions of bpftrace separate them differently."""
+    return tuple(map(int, re.findall(r"-?\d+", key)))

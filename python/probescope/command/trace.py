@@ -23,6 +23,7 @@ from probescope.command.event import MOST_FRAMES, Event, parse
 from probescope.command.probed_process import ProbedProcess, find, mapping
 from probescope.command.programs import all_programs, probes, program, question, tracepoints
 from probescope.command.reports import (
+    BY_LINE,
     BY_REQUEST,
     FILES,
     Report,
@@ -114,6 +115,7 @@ def run(options: Any) -> int:
     prefix = machine.privilege()
     process = find_or_trust(options.pid, bool(prefix))
     path = served_program(path, process)
+    check_lines(path, process)
     report = report_of(path.stem)
     text = None
     if event:
@@ -177,6 +179,18 @@ def served_program(path: Path, process: Optional[ProbedProcess]) -> Path:
     state = known["probes"].get(probe, {}).get("state", "unsupported")
     unserved = state in ("refused", "unsupported") and known["runtime"] in runtimes
     return program(other) if unserved else path
+
+
+def check_lines(path: Path, process: Optional[ProbedProcess]) -> None:
+    """Raises Usage where a program for lines would find none. A process that only bpftrace may read
+    is taken for one of Python.
+    """
+    runtime = process.to_dict()["runtime"] if process else "python"
+    if process and path.stem.startswith(BY_LINE) and runtime != "python":
+        raise Usage(
+            f"the lines of {runtime.capitalize()} are not known to the kernel (process {process.pid})",
+            f"probescope trace syscalls -p {process.pid}: rows by function",
+        )
 
 
 def check_options(options: Any, program: str, report: Any) -> None:
@@ -276,10 +290,23 @@ def program_name(options: Any) -> str:
                 "probescope trace syscalls without --files",
             )
         name = f"{FILES}{os.uname().machine}"
-    if options.by_request and command_of(name) == "syscalls":
+    if options.by is not None:
+        if name != "syscalls" or options.by != "line":
+            raise Usage(
+                "--by line is for syscalls, without --files"
+                if options.by == "line"
+                else f"--by takes line, and not {options.by!r}",
+                f"probescope trace syscalls -p {options.pid} --by line",
+            )
+        name = BY_LINE
+    if options.by_request and name in ("offcpu", "waits", "waits_kernel"):
         raise Usage(
-            "system calls are not told apart by request: its route is often known only at its end",
-            f"probescope trace hot -p {options.pid} --by-request, or exceptions, alloc, slow",
+            f"{name} does not tell requests apart yet (docs/decisions/236-requests-in-the-record.md)",
+            f"probescope trace syscalls -p {options.pid} --by-request: time in system calls, with waits",
+        )
+    if options.by_request and name.startswith(FILES):
+        raise Usage(
+            "--files takes no --by-request", f"probescope trace syscalls -p {options.pid} --by-request"
         )
     if name == "on" and options.stack is not None:
         name = "on_stack"

@@ -3,6 +3,7 @@ by_request.rb is the Ruby version and has the details.
 """
 
 import asyncio
+import os
 import signal
 import sys
 import threading
@@ -38,6 +39,12 @@ class Shop:
             self.fail_once()
         for _ in range(10 * times):
             self.make()
+        self.look(times)
+
+    def look(self, times):
+        for _ in range(times):
+            os.stat(__file__)
+            os.getppid()
 
     def make(self):
         return Thing()

@@ -1,9 +1,9 @@
 # frozen_string_literal: true
 
 # Runs requests that take turns on one thread, a job on another thread, and work outside of both.
-# They run once for each SIGUSR1: GET /a raises 300 times and makes 3000 objects, GET /b a third of
-# that, the job Mail a tenth, and the work outside a twentieth. With the argument `burn` the two
-# requests use CPU instead, again and again.
+# They run once for each SIGUSR1: GET /a raises 300 times, makes 3000 objects and asks 300 times for a file,
+# GET /b a third of that, the job Mail a tenth, and the work outside a twentieth. With the argument
+# `burn` the two requests use CPU instead, again and again.
 BURNING = ARGV.first == "burn"
 
 class Thing; end
@@ -24,7 +24,10 @@ class Shop
   def work(times)
     times.times { fail_once }
     (10 * times).times { make }
+    look(times)
   end
+
+  def look(times) = times.times { File.stat(__FILE__) && Process.ppid }
 
   def make = Thing.new
 
