@@ -24,9 +24,9 @@ class Example
   end
 
   # Runs the command, which attaches bpftrace to the running process, and shows its answer. Returns
-  # the rows of the table, each {"MEAN" => "16.3 ms", ...}.
+  # the rows of the table, each {"MEAN" => "16.3 ms", ...}. A cell or a column without a value is "-".
   def ask(command, *more)
-    options = [*more, "-p", @pid.to_s, "-d", "3", "--top", "5"]
+    options = ["-p", @pid.to_s, "-d", "3", *more]
     puts "$ probescope #{[command, *options].join(" ")}"
     answer = IO.popen([*RUN, command, *options]) do |output|
       output.each_line.map { |line| line.tap { puts line } }
@@ -35,7 +35,7 @@ class Example
     puts
     table = answer.drop_while { |line| !line.strip.empty? }.drop(1).take_while { |line| !line.strip.empty? }
     headings, *rows = table.map { |line| line.strip.split(/ {2,}/) }
-    rows.map { |cells| headings.zip(cells).to_h }
+    rows.map { |cells| Hash.new("-").merge!(headings.zip(cells).to_h) }
   end
 
   # Microseconds of CPU for one unit of work, over two seconds without a tracer: the kernel's CPU
@@ -83,7 +83,7 @@ end
 def measure(script, command, *options)
   example = Example.new(script, *options)
   cost = example.cpu_per_unit
-  example.ask(command)
+  example.ask(command, "--top", "5")
   cost
 ensure
   example&.stop
@@ -99,7 +99,7 @@ end
 
 # How the row that has the reason is found, what it says, and what the program counts for a user.
 WAITS = {
-  command: ["waits"],
+  command: %w[waits --top 5],
   row: :first.to_proc,
   says: lambda do |row|
     "#{row["FUNCTION"]} waits #{row["BLOCKED"]} in all threads, for: #{row["WAITS FOR"]}." \
@@ -112,7 +112,7 @@ WAITS = {
           "ms in these waits, for each order" => ->(n) { n["ship_waited"] * 1e3 / n["orders"] }}
 }.freeze
 FAILED = {
-  command: %w[syscalls --failed],
+  command: %w[syscalls --failed --top 0],
   row: ->(rows) { rows.find { |row| row["CALL"].start_with?("mkdir") } },
   says: ->(row) { "#{row["FUNCTION"]} calls #{row["CALL"]}, and it fails: #{row["FAILED"]}." },
   nothing: "No call that makes a folder fails.",
