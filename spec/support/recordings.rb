@@ -33,10 +33,8 @@ module Support
     # The program of a command is NAME.bt, except that slow has one for each threshold.
     TABLES = YAML.safe_load_file(File.join(ROOT, "docs/schema/schemas.yml")).fetch("commands")
                  .select { |_, command| command["kind"] == "table" }
-                 .to_h do |name, _|
-      [name,
-       [name]]
-    end.except("slow").merge(SLOW, FILES, LINES, ON, KERNEL).freeze
+                 .keys.to_h { |name| [name, [name]] }.except("slow")
+                 .merge(SLOW, FILES, LINES, ON, KERNEL).freeze
     # {program => versions of bpftrace that have not recorded it yet}
     LATER = {"syscalls" => %w[0.20 0.27], "syscalls_files_x86_64" => %w[0.20 0.27],
              **%w[syscalls_lines syscalls_by_request syscalls_lines_by_request on_by_request
