@@ -371,7 +371,13 @@ module Truth
 
       said = of(name).sum { |row| row["blocked_ns"] + row["queued_ns"] }
       part("time of #{name} off the CPU, of the interval", said, "off:#{name}", "inner_off:#{name}",
-           points: points(truth))
+           points: points(truth)).tap { |figure| figure.within = beside(figure.within) }
+    end
+
+    # Where the program missed a switch, and the command warns of it, time may be left over.
+    def beside(range)
+      unseen = @answer["warnings"].any?(/not seen/) ? [@answer["left_over_ns"], 0].max : 0
+      (range.begin - unseen.fdiv(wall))..range.end
     end
 
     # The command has one sum for all processes.
