@@ -34,10 +34,7 @@ module Support
                  .select { |_, command| command["kind"] == "table" }
                  .to_h { |name, _| [name, [name]] }.except("slow").merge(SLOW, FILES, ON, KERNEL).freeze
     # {program => versions of bpftrace that have not recorded it yet}
-    LATER = {"syscalls" => %w[0.20 0.27], "syscalls_files_x86_64" => %w[0.20 0.27],
-             "offcpu" => %w[0.20 0.27], "on" => %w[0.20 0.27], "on_stack" => %w[0.20 0.27],
-             "waits" => %w[0.20], "waits_kernel" => %w[0.20 0.27],
-             "gvl_kernel" => %w[0.20 0.27]}.freeze
+    LATER = {}.freeze
     # CPython, for which host_target.c counts no ticks.
     PYTHON = %w[--met 0 --waits --locks].freeze
     # {program => further options of host_target}
