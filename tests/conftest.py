@@ -10,6 +10,8 @@ from typing import Any, Callable, Dict, Iterator, List, Optional
 
 import pytest
 from attacher import Attacher
+from probescope.command import machine
+from probescope.command.errors import CommandError
 from tracing import ROOT, Child, Run, maps_library, start_program, start_tracer, text_of, wait_for
 
 
@@ -92,6 +94,15 @@ def bpf() -> None:
     """Requires BPF. Without BPF the test fails in CI, and is skipped elsewhere."""
     if WHY_NO_BPF:
         (pytest.fail if os.environ.get("CI") else pytest.skip)(f"needs BPF: {WHY_NO_BPF}")
+
+
+@pytest.fixture
+def switches(bpf: None) -> None:
+    """Requires a bpftrace with which the wheel's command sees all switches of a process."""
+    try:
+        machine.check_elsewhere(machine.bpftrace(), os.getpid(), "offcpu", ["sched:sched_switch"])
+    except CommandError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture

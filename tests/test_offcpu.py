@@ -145,7 +145,7 @@ def off(row):
 
 
 @pytest.mark.smoke
-def test_the_times_are_those_of_the_program_and_add_up(bpf, program, children):
+def test_the_times_are_those_of_the_program_and_add_up(switches, program, children):
     told, known = traced(program, children)
     for function, ns in known["own"].items():
         if function != "computes":  # two threads run it, and one has a clock

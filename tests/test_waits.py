@@ -13,7 +13,8 @@ import types
 from collections import Counter
 
 import pytest
-from probescope.command import line_table
+from probescope.command import line_table, machine
+from probescope.command.errors import CommandError
 from probescope.command.reports import report_of
 from probescope.command.result import Result
 from tracing import Child
@@ -343,7 +344,7 @@ def blocked(told, function):
 
 
 @pytest.mark.smoke
-def test_each_wait_has_its_kind_its_line_its_time_and_who_ended_it(bpf, program, children):
+def test_each_wait_has_its_kind_its_line_its_time_and_who_ended_it(switches, program, children):
     told, clocks, child = traced(program, children, PROGRAM)
     for function, what in KINDS.items():
         row = row_of(told, function, what)
@@ -362,7 +363,7 @@ def test_each_wait_has_its_kind_its_line_its_time_and_who_ended_it(bpf, program,
 
 
 @with_known_gil
-def test_a_wait_for_the_gil_is_told_and_so_is_who_had_it(bpf, program, children):
+def test_a_wait_for_the_gil_is_told_and_so_is_who_had_it(switches, program, children):
     told, times, _ = traced(program, children, GIL_PROGRAM)
     row = row_of(told, "starves", "GIL")
     assert (row["line"], row["call"]) == (line_of("starves", GIL_PROGRAM), "futex")
@@ -382,7 +383,7 @@ def test_a_wait_for_the_gil_is_told_and_so_is_who_had_it(bpf, program, children)
 
 @pytest.mark.full("the gate has gvl on a Python process in the spec of the gem")
 @with_known_gil
-def test_gvl_has_the_threads_that_wait_for_the_gil(bpf, program, children):
+def test_gvl_has_the_threads_that_wait_for_the_gil(switches, program, children):
     told, times, child = traced(program, children, GIL_PROGRAM, "gvl")
     row = max(told["rows"], key=lambda row: row["total_ns"])
     assert row["waits"] >= 0.5 * NAPS and row["max_ns"] <= row["total_ns"], told["rows"]
@@ -391,7 +392,7 @@ def test_gvl_has_the_threads_that_wait_for_the_gil(bpf, program, children):
 
 
 @pytest.mark.full("the gate has who ended waits for locks with one holder each")
-def test_holders_of_contended_locks_are_right(bpf, program, children):
+def test_holders_of_contended_locks_are_right(switches, program, children):
     told, ledger, _ = traced(program, children, CROWD)
     truth = Counter(map(tuple, ledger))
     seen: Counter = Counter()
@@ -477,3 +478,12 @@ def test_a_line_whose_table_was_not_read_is_the_definitions():
     assert (row["waits"], row["blocked_ns"], row["longest_ns"], row["mean_ns"]) == (3, 300, 200, 100)
     assert (row["what"], row["holders"]) == ("lock", [])
     assert [(one["function"], one["waits"]) for one in other["holders"]] == [("f", 1)]
+
+
+def test_waits_are_refused_where_bpftrace_would_miss_wake_ups():
+    waits, syscalls = ["sched:sched_waking"], ["raw_syscalls:sys_enter", "sched:sched_process_exit"]
+    new = machine.Bpftrace("bpftrace", "0.24.0")
+    machine.check_elsewhere(machine.Bpftrace("bpftrace", "0.23.5"), 1, "waits", waits)
+    machine.check_elsewhere(new, 1, "syscalls", syscalls)
+    with pytest.raises(CommandError, match="misses switches and wake-ups"):
+        machine.check_elsewhere(new, 1, "waits", waits)

@@ -3,6 +3,7 @@
 require "spec_helper"
 require "support/host_helpers"
 require "support/schemas"
+require "probescope/tracing/descendants"
 require "probescope/tracing/line_table"
 require "probescope/tracing/program"
 
@@ -16,20 +17,27 @@ RSpec.describe "waits" do
   # the command printed on stderr. time: the first, second, ... for this process.
   def traced(process, command, hook, time = 1)
     started = probescope_start(command, "-p", process.pid, "-d", 600, "--json")
-    await("bpftrace", within: 60) { tracers_of(process.pid).any? }
+    await("bpftrace", within: 60) { tracers_under(started).any? }
     process.await_on(hook)
-    await_interval(process)
+    await_interval(started, process)
     process.signal(:USR1)
     truth = JSON.parse(process.await_line(/\Awaited #{time} (.*)$/)[1])
     expect(started.stop(:INT).exitstatus).to eq(0), started.err
     [JSON.parse(started.out), truth, started.err]
   end
 
-  def await_interval(process)
+  # With bpftrace 0.24 and later, the number of the process is not among bpftrace's arguments.
+  def tracers_under(command)
+    Probescope::Tracing::Descendants.of(command.pid).select do |pid|
+      File.read("/proc/#{pid}/comm") == "bpftrace\n"
+    rescue SystemCallError
+      false
+    end
+  end
+
+  def await_interval(command, process)
     await("it is attached", within: 60) do
-      tracers_of(process.pid).all? do |path|
-        File.read(File.join(File.dirname(path), "wchan")).include?("epoll")
-      end
+      tracers_under(command).all? { |pid| File.read("/proc/#{pid}/wchan").include?("epoll") }
     end
     flushes = process.info.header[:flushes]
     await("its interval") { process.info.header[:flushes] >= flushes + 3 }

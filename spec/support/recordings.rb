@@ -36,13 +36,8 @@ module Support
                  .keys.to_h { |name| [name, [name]] }.except("slow")
                  .merge(SLOW, FILES, LINES, ON, KERNEL).freeze
     # {program => versions of bpftrace that have not recorded it yet}
-    LATER = {"syscalls" => %w[0.20 0.27], "syscalls_files_x86_64" => %w[0.20 0.27],
-             **%w[syscalls_lines syscalls_by_request syscalls_lines_by_request on_by_request
-                  on_stack_by_request]
-            .to_h { |name| [name, %w[0.20 0.23 0.27]] },
-             "offcpu" => %w[0.20 0.27], "on" => %w[0.20 0.27], "on_stack" => %w[0.20 0.27],
-             "waits" => %w[0.20], "waits_kernel" => %w[0.20 0.27],
-             "gvl_kernel" => %w[0.20 0.27]}.freeze
+    LATER = %w[syscalls_lines syscalls_by_request syscalls_lines_by_request on_by_request on_stack_by_request]
+            .to_h { |name| [name, %w[0.20 0.23 0.27]] }.freeze
     # CPython, for which host_target.c counts no ticks.
     PYTHON = %w[--met 0 --waits --locks].freeze
     # {program => further options of host_target}

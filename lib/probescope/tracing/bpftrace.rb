@@ -13,6 +13,9 @@ module Probescope
       CAPABILITIES_SINCE = [0, 25].freeze
       # From this version on, `-p` binds software events to the first thread of the process.
       ONE_THREAD_SINCE = [0, 24].freeze
+      # From this version on, `-p` leaves out what tracepoints report while another process is on the CPU
+      # (bpftrace#3800).
+      FILTERS_SINCE = [0, 24].freeze
       # The initial PID namespace. In any other namespace, bpftrace up to 0.22 reports the numbers
       # of the initial one. bpftrace 0.23.0 to 0.24.1 swaps `pid` and `tid` (bpftrace#4813), so that
       # each thread's events carry the thread's number instead of the process's.
@@ -52,6 +55,9 @@ module Probescope
 
         (@version <=> OWN_NUMBERS_SINCE).negative? ? :outer : :thread
       end
+
+      # Whether `-p` leaves out the kernel's events that come while another process is on the CPU.
+      def filters? = (@version <=> FILTERS_SINCE) >= 0
 
       def runs_without_root? = (@version <=> CAPABILITIES_SINCE) >= 0
     end

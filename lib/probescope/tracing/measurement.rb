@@ -29,6 +29,9 @@ module Probescope
       # A tracepoint of the program that follows all threads of a process (offcpu.bt). The fields of its
       # tracepoints have the numbers of threads in the initial PID namespace.
       NEW_THREAD = "task:task_newtask"
+      # Tracepoints that report a thread of a process while another process is on the CPU: it gets the
+      # CPU, or is woken.
+      ELSEWHERE = %w[sched:sched_switch sched:sched_waking].freeze
       FLUSH_LIMIT = 1.2 # seconds; there is a flush each second
       # Seconds. The library holds a flush back for up to 3 s while other tracers leave
       # (LEAVING_FOR_NS in ext/core/agent/watcher.c). Without that flush, the interval would have no end.
@@ -111,7 +114,7 @@ module Probescope
         @event&.exist!(Kernel.new)
         check_namespace
         @session = Session.new(@order, @probes, threads: @tracepoints.any?, waits: all_threads?,
-                                                event: @event)
+                                                elsewhere: (@tracepoints & ELSEWHERE).any?, event: @event)
         @session.choose
         check_lines
       rescue Member::Unserved => e

@@ -41,14 +41,17 @@ module Probescope
       # order: Order. probes: names of the traced probes. numbered: whether the program prints
       # bpftrace's numbers of processes also where it traces only one. threads: whether the program
       # tells threads apart by bpftrace's numbers. waits: whether the trace tells of threads that
-      # sleep. event: the Event that the program counts, or nil. The block takes each Error because of
+      # sleep. elsewhere: whether the program needs events that come while other processes are on the
+      # CPU. event: the Event that the program counts, or nil. The block takes each Error because of
       # which a process is not traced, and the member if it was one.
-      def initialize(order, probes, numbered: false, threads: false, waits: false, event: nil, &refused)
+      def initialize(order, probes, numbered: false, threads: false, waits: false, elsewhere: false,
+                     event: nil, &refused)
         @order = order
         @probes = probes
         @numbered = numbered
         @threads = threads
         @waits = waits
+        @elsewhere = elsewhere
         @event = event
         @selection = Selection.new(order, &refused)
         @refused = refused || ->(error, _) { notes << error.in_one_line }
@@ -259,7 +262,8 @@ module Probescope
       def links = @links ||= Links.new
 
       def alone_with?(process)
-        @selection.single? && process&.on_disk? && (@event.nil? || @event.alone?(process.pid))
+        @selection.single? && process&.on_disk? && (@event.nil? || @event.alone?(process.pid)) &&
+          !(@elsewhere && Bpftrace.find.filters?)
       rescue Refused
         false
       end

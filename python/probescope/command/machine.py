@@ -20,6 +20,10 @@ OLDEST_KERNEL = (4, 20)
 OLDEST_BPFTRACE = (0, 17)
 # From this version on, `-p` binds software events to the first thread of the process.
 ONE_THREAD_SINCE = (0, 24)
+# From this version on, `-p` leaves out what tracepoints report while another process is on the CPU.
+FILTERS_SINCE = (0, 24)
+# Tracepoints that report a thread of a process at such a time: it gets the CPU, or is woken.
+ELSEWHERE = {"sched:sched_switch", "sched:sched_waking"}
 # The inode of the initial PID namespace: the kernel's PROC_PID_INIT_INO.
 INITIAL_PIDS = "pid:[4026531836]"
 THREADS_FOR_PROCESSES = ((0, 23), (0, 24, 2))
@@ -163,6 +167,15 @@ def check_numbers(found: Bpftrace, probes: List[str]) -> None:
             f"bpftrace {found.version} takes threads for processes in a PID namespace like this one",
             "use bpftrace 0.24.2 or later, or run the command on the host; "
             "exceptions, hot, calls and alloc work",
+        )
+
+
+def check_elsewhere(found: Bpftrace, pid: int, name: str, tracepoints: Sequence[str]) -> None:
+    """Raises CommandError when `bpftrace -p` would miss some events of these tracepoints."""
+    if ELSEWHERE & set(tracepoints) and tuple(map(int, found.version.split("."))) >= FILTERS_SINCE:
+        raise CommandError(
+            f"bpftrace {found.version} with -p misses switches and wake-ups of the process's threads",
+            f"use the gem's command: probescope {name} -p {pid}",
         )
 
 

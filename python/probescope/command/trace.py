@@ -125,6 +125,7 @@ def run(options: Any) -> int:
     events = tracepoints(path)
     if events:
         machine.check_tracepoints(events)
+        machine.check_elsewhere(bpftrace, options.pid, command_of(path.stem), events)
         machine.check_namespace(options.pid)
     waits = NEW_THREAD in events
     if waits:
