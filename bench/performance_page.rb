@@ -52,8 +52,8 @@ module PerformancePage
   def read(path) = File.exist?(path) ? File.read(path) : ""
   def today = Time.now.strftime("%Y-%m-%d")
 
-  def commit
-    command = ["git", "-C", Support::ROOT, "rev-parse", "--short=8", "HEAD"]
+  def commit(checkout = Support::ROOT)
+    command = ["git", "-C", checkout, "rev-parse", "--short=8", "HEAD"]
     IO.popen(command, err: File::NULL, &:read).strip
   end
 

@@ -19,15 +19,14 @@ require "json"
   require_relative "../spec/support/#{name}"
 end
 require_relative "performance_page"
-require_relative "statistics"
+require_relative "web_turns"
 
 class Web
   include Support::Await
-  include Statistics
+  include WebTurns
 
   STARTS = Integer(ENV.fetch("STARTS", "4"))
   ROUNDS = Integer(ENV.fetch("ROUNDS", "8"))
-  REQUESTS = Integer(ENV.fetch("REQUESTS", "200"))
 
   # The applications to start. `loaded` and `twin` are equal, so that one is traced while the other
   # is not.
@@ -45,8 +44,6 @@ class Web
   FIXES = {parser: "the parser fixed, no tracer",
            both: "parser and checksum fixed, no tracer"}.freeze
 
-  # Result of one turn: requests a second, and CPU seconds of the workers for a request.
-  Turn = Struct.new(:per_second, :cpu)
   # One phase of a row: the medians of its turns, and of their ratios to the reference's turns in
   # the same round.
   Phase = Struct.new(:turn, :ratios)
@@ -77,11 +74,11 @@ class Web
   def phases
     apps = APPS.transform_values { |env| Support::RackApp.new(env: env) }
     apps.each_value { |app| 2.times { turn(app.ready) } } # warm-up
-    untraced(rounds(apps))
+    untraced(rounds(apps, ROUNDS))
     TRACED.each do |row|
       [%i[loaded twin], %i[twin loaded]].each do |traced, other|
         with_tracers(row, apps[traced]) do
-          compare(row.label, rounds(apps.slice(traced, other)), traced, other)
+          compare(row.label, rounds(apps.slice(traced, other), ROUNDS), traced, other)
         end
       end
     end
@@ -93,11 +90,6 @@ class Web
     %i[loaded twin].each { |app| compare(IDLE, rounds, app, :without) }
     FIXES.each { |app, label| compare(label, rounds, app, :loaded) }
     @reference.concat(rounds.map { |round| round[:without] })
-  end
-
-  # Returns [{app => Turn}, ...], with the applications in another order each time.
-  def rounds(apps)
-    Array.new(ROUNDS) { |round| apps.keys.rotate(round).to_h { |name| [name, turn(apps[name])] } }
   end
 
   def compare(label, rounds, app, reference)
@@ -123,15 +115,6 @@ class Web
   def listening?(app, probe, state)
     app.get("/") # hooks are switched when a worker wakes up
     app.workers.all? { |pid| app.info(pid).state(probe) == state }
-  end
-
-  def turn(app)
-    before = app.workers_cpu
-    load = app.load(requests: REQUESTS)
-    raise "the load failed: #{load}" unless load.wait(within: 120).success?
-
-    result = JSON.parse(load.out)
-    Turn.new(result["per_second"], (app.workers_cpu - before) / result["requests"])
   end
 
   def report
@@ -163,14 +146,6 @@ class Web
       <!-- end of bench/web.rb -->
     MARKDOWN
   end
-
-  # Returns the geometric mean of ratios, and its standard error.
-  def geometric_mean(ratios)
-    center, error = mean(ratios.map { |ratio| Math.log(ratio) })
-    format("%<mean>.3f ± %<error>.3f", mean: Math.exp(center), error: error)
-  end
-
-  def middle(turns) = Turn.new(*Turn.members.map { |value| median(turns.map(&value)) })
 end
 
 Web.new.write if $PROGRAM_NAME == __FILE__

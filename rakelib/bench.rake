@@ -60,4 +60,17 @@ namespace :bench do
   task web: :compile do
     on_measured_ruby("bench:web", "bench/web.rb")
   end
+
+  desc "Measure what commands that listen to the kernel cost: one event, and web applications under load " \
+       "(as root; about 25 minutes)"
+  task kernel: :compile do
+    ruby "bench/kernel_events.rb"
+    ruby "bench/kernel_web.rb"
+  end
+
+  desc "Compare instructions without a tracer, and a traced call, with another checkout " \
+       "(as root; OTHER=/path)"
+  task :versions do
+    ruby "bench/versions.rb"
+  end
 end

@@ -1,8 +1,10 @@
 # frozen_string_literal: true
 
+require_relative "web_app"
+
 module Support
   # Runs examples/flask_app as in production: gunicorn with two workers, in its own process group.
-  class FlaskApp < Child
+  class FlaskApp < WebApp
     DIRECTORY = File.join(ROOT, "examples/flask_app")
     # The virtualenvs in which bin/setup installs its packages, one for each version of Python.
     PACKAGES = File.join(ROOT, "vendor/python")
@@ -20,9 +22,6 @@ module Support
 
       yield missing
     end
-
-    # The URL on which it listens, when it is ready.
-    attr_reader :url
 
     # env: the switches of its README, such as "FIXED" => "parser".
     def initialize(env: {})
@@ -43,22 +42,9 @@ module Support
     # Process ids of the two newest workers.
     def workers = err.scan(/Booting worker with pid: (\d+)$/).flatten.last(2).map(&:to_i)
 
-    def get(path) = Net::HTTP.get_response(URI("#{@url}#{path}"))
+    private
 
-    def post(path, body, type = "text/plain")
-      Net::HTTP.post(URI("#{@url}#{path}"), body, "Content-Type" => type)
-    end
-
-    # Starts the load loop. It ends by itself, or with #stop(:INT). Its last line is JSON with its
-    # counts.
-    def load(seconds: 120)
-      Child.new(Python.interpreter, File.join(DIRECTORY, "load.py"), "--url", @url, "--seconds", seconds.to_s,
-                "--json")
-    end
-
-    # probescope_info of one of its processes.
-    def info(of = workers.first)
-      await("the library in process #{of}") { Info.of(of, Python.library) }
-    end
+    def library = Python.library
+    def loop_command = [Python.interpreter, File.join(DIRECTORY, "load.py")]
   end
 end
