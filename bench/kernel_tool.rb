@@ -82,8 +82,14 @@ class KernelTool
     return true if ended.empty?
 
     ended.each(&:wait)
-    said = ended.map { |child| child.err.lines.last || child.out.lines.last }.first
-    raise Refused, said.to_s.strip
+    raise Refused, reason(ended.flat_map { |child| (child.out + child.err).lines.map(&:strip) })
+  end
+
+  # The line that says why, up to the end of its first sentence: a command of probescope has it in its
+  # first line, other programs anywhere.
+  def reason(lines)
+    line = @tool.peer? ? lines.grep(/unable|cannot|error|exception/i).first : lines.first
+    (line || lines.last || "it printed nothing").delete_prefix("probescope: ")[/\A.*?(?=\. |\.?\z)/]
   end
 
   def listening?

@@ -62,15 +62,15 @@ namespace :bench do
   end
 
   desc "Measure what commands that listen to the kernel cost: one event, and web applications under load " \
-       "(as root; about 25 minutes)"
+       "(as root; some 15 minutes; PASSES=1: a third of it)"
   task kernel: :compile do
     ruby "bench/kernel_events.rb"
     ruby "bench/kernel_web.rb"
   end
 
   desc "Compare instructions without a tracer, and a traced call, with another checkout " \
-       "(as root; OTHER=/path)"
-  task :versions do
+       "(as root; OTHER=/path; some 10 minutes)"
+  task versions: :compile do
     ruby "bench/versions.rb"
   end
 end
