@@ -8,9 +8,9 @@
 #   PASSES=1 ROUNDS=20 ROWS=syscalls bundle exec ruby bench/kernel_events.rb   # these rows, only printed
 #
 # bench/kernel/subject.py makes the events, in short rounds. The tenth percentile of the rounds counts,
-# because the machine may have other work. Both processes take turns, before, under and after each tool. What a
-# tool adds is the difference from the cheaper one of before and after. A figure is the median of the
-# passes; every other pass has the opposite order.
+# because the machine may have other work. Both processes take turns, before, under and after each
+# tool. What a tool adds is the difference from the mean of before and after. A figure is the median
+# of the passes; every other pass has the opposite order.
 require "etc"
 require "fileutils"
 %w[paths await elf info child python target].each { |name| require_relative "../spec/support/#{name}" }
@@ -141,7 +141,8 @@ class KernelEvents
   end
 
   def more(during, references, of, work, value)
-    during[of][work][value] - references.map { |one| one[of][work][value] }.min
+    before, after = references.map { |one| one[of][work][value] }
+    during[of][work][value] - ((before + after) / 2)
   end
 
   # How many events of a unit a command that counts them has in its rows. out: its JSON.
@@ -164,7 +165,7 @@ class KernelEvents
       Figures are ns for one unit of the work: what the tool adds to the CPU time of the traced
       process, to its wall time, and to the CPU time of another process, without probescope. A turn
       is the tenth percentile of #{ROUNDS} rounds. "Added" is the difference between a turn with the
-      tool and the cheaper of the turns before and after. A figure is the median of #{PASSES} passes,
+      tool and the mean of those before and after. A figure is the median of #{PASSES} passes,
       with the least and the most. "Counted" is how many events of a unit the command has in its
       table. `calls` shows the cost of the hooks alone, which the other commands of probescope have,
       too. Written by `rake bench:kernel`.
