@@ -5,12 +5,12 @@
 # process, and in another one, without probescope. Rewrites its section of docs/performance.md.
 #
 #   bundle exec rake bench:kernel                             # this and bench/kernel_web.rb, as root
-#   PASSES=1 ROUNDS=3 ROWS=syscalls bundle exec ruby bench/kernel_events.rb   # these rows, only printed
+#   PASSES=1 ROUNDS=20 ROWS=syscalls bundle exec ruby bench/kernel_events.rb   # these rows, only printed
 #
-# bench/kernel/subject.py makes the events: rounds of some ms, of which the least counts, because the
-# machine may have other work. Both processes take turns, before, under and after each tool. What a
-# tool adds is the difference from the cheaper one of before and after. A figure is the median of the
-# passes; every other pass has the opposite order.
+# bench/kernel/subject.py makes the events, in short rounds. The tenth percentile of the rounds counts,
+# because the machine may have other work. Both processes take turns, before, under and after each
+# tool. What a tool adds is the difference from the mean of before and after. A figure is the median
+# of the passes; every other pass has the opposite order.
 require "etc"
 require "fileutils"
 %w[paths await elf info child python target].each { |name| require_relative "../spec/support/#{name}" }
@@ -23,7 +23,7 @@ class KernelEvents
   include Statistics
 
   PASSES = Integer(ENV.fetch("PASSES", "3"))
-  ROUNDS = Integer(ENV.fetch("ROUNDS", "25"))
+  ROUNDS = Integer(ENV.fetch("ROUNDS", "250"))
   SUBJECT = File.join(__dir__, "kernel/subject.py")
   RAW = File.join(Support::ROOT, "tmp/bench-kernel-events.json")
 
@@ -48,7 +48,7 @@ class KernelEvents
            **KernelTool::OFFCPUTIMES.to_h { |tool| [tool, %w[handover]] }}.freeze
   WANTED = ENV.fetch("ROWS", "")
 
-  # The least round: ns of CPU time and of wall time for a unit. units: in all rounds.
+  # ns of CPU time and of wall time for a unit. units: in all rounds.
   Figure = Struct.new(:units, :cpu, :wall)
   # What a tool adds in the traced process, and in another one; how many events the tool counted for
   # a unit.
@@ -141,7 +141,8 @@ class KernelEvents
   end
 
   def more(during, references, of, work, value)
-    during[of][work][value] - references.map { |one| one[of][work][value] }.min
+    before, after = references.map { |one| one[of][work][value] }
+    during[of][work][value] - ((before + after) / 2)
   end
 
   # How many events of a unit a command that counts them has in its rows. out: its JSON.
@@ -162,11 +163,12 @@ class KernelEvents
       #{`uname -srm`.strip}, #{Etc.nprocessors} CPUs, #{`bpftrace --version`.strip}, CPython
       #{Support::Python.full_version}; load average #{loads.join(" at the start, ")} at the end.
       Figures are ns for one unit of the work: what the tool adds to the CPU time of the traced
-      process, to its wall time, and to the CPU time of another process, without probescope. The
-      least of #{ROUNDS} rounds counts, and the median of #{PASSES} passes, with the least and the most.
-      "Counted" is how many events of a unit the command has in its table. `calls` shows the cost of
-      the hooks alone, which the other commands of probescope have, too. Written by `rake
-      bench:kernel`.
+      process, to its wall time, and to the CPU time of another process, without probescope. A turn
+      is the tenth percentile of #{ROUNDS} rounds. "Added" is the difference between a turn with the
+      tool and the mean of those before and after. A figure is the median of #{PASSES} passes,
+      with the least and the most. "Counted" is how many events of a unit the command has in its
+      table. `calls` shows the cost of the hooks alone, which the other commands of probescope have,
+      too. Written by `rake bench:kernel`.
 
       #{tables.join("\n")}#{refused}
       <!-- end of bench/kernel_events.rb -->

@@ -89,7 +89,8 @@ class KernelTool
   # first line, other programs anywhere.
   def reason(lines)
     line = @tool.peer? ? lines.grep(/unable|cannot|error|exception/i).first : lines.first
-    (line || lines.last || "it printed nothing").delete_prefix("probescope: ")[/\A.*?(?=\. |\.?\z)/]
+    said = (line || lines.last || "it printed nothing").delete_prefix("probescope: ")
+    said.sub(/process \d+/, "the process")[/\A.*?(?=\. |\.?\z)/]
   end
 
   def listening?

@@ -3,7 +3,7 @@
 # Compares this checkout with another one, which is compiled, too: the instructions without a tracer,
 # and what a tracer adds to a call of a function. Rewrites its section of docs/performance.md.
 #
-#   OTHER=/path/to/checkout bundle exec rake bench:versions   # some five minutes, as root
+#   OTHER=/path/to/checkout bundle exec rake bench:versions   # some five minutes on an idle machine, as root
 #
 # The checkouts take turns, each with its own library and its own benchmarks. PYTHON=/path/to/python:
 # that Python.
@@ -15,7 +15,7 @@ require_relative "statistics"
 class Versions
   include Statistics
 
-  TURNS = Integer(ENV.fetch("TURNS", "5"))
+  TURNS = Integer(ENV.fetch("TURNS", "8"))
   ENVIRONMENT = {"PYTHONPATH" => "python", "ROWS" => "function__stats|ruby-prof"}.freeze
   # {what: [command, pattern of the loaded process's instructions]}
   IDLE = {"Ruby" => [%w[bundle exec ruby bench/idle.rb], /^- (.*): .* probescope, ([\d.]+) with it loaded/],

@@ -20,9 +20,9 @@ module Probescope
         together their wall time. What was under way when the interval began or ended counts with its part in
         the interval. Sorted by BLOCKED and QUEUED together.
 
-        The trace listens to every system call, switch and wake-up of the machine: about 1 us for each of these
-        processes, and 0.2 us for each of all others. In addition, each call of a function costs about 0.1 us,
-        as in `probescope calls`.
+        The trace listens to every system call, switch and wake-up of the machine: about 0.4 us for each system
+        call of these processes, 1.4 us for each of their switches and wake-ups, and 0.2 us for each of all
+        others. In addition, each call of a function costs about 0.1 us, as in `probescope calls`.
 
           QUEUED    ready to run, but other threads had the CPU
           TIMES     how often the function's threads were off the CPU
@@ -41,8 +41,10 @@ module Probescope
         probescope offcpu -p 4711 --json | jq '.rows[0] | .reasons, .woken_by'
       TEXT
       MIN = "the time off the CPU"
-      REACH = "listens to every system call, switch and wake-up of the machine: about 1 us for each of the " \
-              "traced processes, and 0.2 us for each of all others"
+      # What an event costs (docs/performance.md).
+      REACH = "listens to every system call, switch and wake-up of the machine: about 0.4 us for each " \
+              "system call of the traced processes, 1.4 us for each of their switches and wake-ups, and " \
+              "0.2 us for each of all others"
       SLOWLY = "bpftrace still attaches to the kernel's tracepoints; version 0.17 may take half a minute"
 
       class Report < Tracing::Report

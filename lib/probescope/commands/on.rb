@@ -49,8 +49,8 @@ module Probescope
       TEXT
       MIN = "the events of all rows"
       # What an event costs (docs/performance.md).
-      COSTS = "about 1 us for each event of the traced processes, and 0.1 us for each of all others"
-      UPROBE_COSTS = "about 1 us for each call, and 2 us where it is counted"
+      COSTS = "0.5 to 1.1 us for each event of the traced processes, and 0.1 to 0.3 us for each of all others"
+      UPROBE_COSTS = "about 0.7 us for each call, and 1.1 us where it is counted"
       KERNEL_PART = "not in the share for looking: the kernel's part of each event"
 
       # What the trace listens to, and who pays. mapping: Result#mapping.

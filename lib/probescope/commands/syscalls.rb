@@ -21,7 +21,7 @@ module Probescope
         by TOTAL.
 
         The trace listens to every system call of the machine: it costs each call of these processes about
-        1 us, and each call of all other processes about 0.2 us. In addition, each call of a function costs
+        1 us, and each call of all other processes about 0.1 us. In addition, each call of a function costs
         about 0.1 us, as in `probescope calls`.
 
           TOTAL     only the part in the interval
@@ -51,7 +51,7 @@ module Probescope
       # The function of calls for which memory of the process could not be read.
       UNKNOWN = Tracing::Report::UNKNOWN
       REACH = "listens to every system call of the machine: about 1 us for each call of the traced " \
-              "processes, and 0.2 us for each call of all others"
+              "processes, and 0.1 us for each call of all others"
 
       class Report < Tracing::Report
         # failed: whether only rows with errors are shown. slower: the shortest call in ns that the

@@ -43,8 +43,8 @@ VALUE = "  $value = (int64)0;\n"
 # The most frames of --stack: so many has providers/on_stack.bt.
 MOST_FRAMES = 8
 # What an event costs (docs/performance.md).
-COSTS = "about 1 us for each event of the traced processes, and 0.1 us for each of all others"
-UPROBE_COSTS = "about 1 us for each call, and 2 us where it is counted"
+COSTS = "0.5 to 1.1 us for each event of the traced processes, and 0.1 to 0.3 us for each of all others"
+UPROBE_COSTS = "about 0.7 us for each call, and 1.1 us where it is counted"
 # A field in /sys/kernel/tracing/events/CATEGORY/NAME/format. Arrays, pointers and structs do not
 # match.
 FIELD = re.compile(

@@ -615,7 +615,7 @@ class Syscalls(Report):
     UNKNOWN = UNKNOWN
     REACH = [
         "listens to every system call of the machine: about 1 us for each call of the traced "
-        "processes, and 0.2 us for each call of all others"
+        "processes, and 0.1 us for each call of all others"
     ]
 
     def rows(self) -> List[Row]:
@@ -911,8 +911,9 @@ def call_name(number: int) -> str:
 class Offcpu(Report):
     SHARE = "share"
     REACH = [
-        "listens to every system call, switch and wake-up of the machine: about 1 us for each of the "
-        "traced processes, and 0.2 us for each of all others"
+        "listens to every system call, switch and wake-up of the machine: about 0.4 us for each "
+        "system call of the traced processes, 1.4 us for each of their switches and wake-ups, and "
+        "0.2 us for each of all others"
     ]
     # A larger share of the wall time that is in none of the figures is a warning.
     LEFT_OVER = 0.02
