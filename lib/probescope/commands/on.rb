@@ -51,6 +51,8 @@ module Probescope
       # What an event costs (docs/performance.md).
       COSTS = "0.5 to 1.1 us for each event of the traced processes, and 0.1 to 0.3 us for each of all others"
       UPROBE_COSTS = "about 0.7 us for each call, and 1.1 us where it is counted"
+      # valgrind reads a breakpoint as an instruction of the program.
+      VALGRIND = "it ends programs under valgrind that make the call"
       KERNEL_PART = "not in the share for looking: the kernel's part of each event"
 
       # What the trace listens to, and who pays. mapping: Result#mapping.
@@ -60,7 +62,8 @@ module Probescope
         number, whole = mapping
         processes = "#{"at least " unless whole}#{number} processes that run"
         processes = "1 process that runs" if whole && number == 1
-        "stops each call of #{event.symbol} in #{processes} code of #{event.file}: #{UPROBE_COSTS}"
+        calls = "stops each call of #{event.symbol} in #{processes} code of #{event.file}"
+        "#{calls}: #{UPROBE_COSTS}; #{VALGRIND}"
       end
 
       class Report < Tracing::Report

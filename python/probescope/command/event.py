@@ -45,6 +45,8 @@ MOST_FRAMES = 8
 # What an event costs (docs/performance.md).
 COSTS = "0.5 to 1.1 us for each event of the traced processes, and 0.1 to 0.3 us for each of all others"
 UPROBE_COSTS = "about 0.7 us for each call, and 1.1 us where it is counted"
+# valgrind reads a breakpoint as an instruction of the program.
+VALGRIND = "it ends programs under valgrind that make the call"
 # A field in /sys/kernel/tracing/events/CATEGORY/NAME/format. Arrays, pointers and structs do not
 # match.
 FIELD = re.compile(
@@ -104,7 +106,8 @@ class Event(NamedTuple):
         processes = f"{'' if whole else 'at least '}{number} processes that run"
         if whole and number == 1:
             processes = "1 process that runs"
-        return f"stops each call of {self.names[1]} in {processes} code of {self.names[0]}: {UPROBE_COSTS}"
+        calls = f"stops each call of {self.names[1]} in {processes} code of {self.names[0]}"
+        return f"{calls}: {UPROBE_COSTS}; {VALGRIND}"
 
 
 def parse(text: str, sum_of: Optional[str] = None) -> Event:
