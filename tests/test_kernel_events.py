@@ -194,7 +194,10 @@ def expect_known(syscalls, on, offcpu, waits, line):
     if offcpu:
         (row,) = (row for row in offcpu["rows"] if row["function"] == "naps")
         # Within 2 %, and 2 ms for the call that the program's own clocks include.
-        assert row["blocked_ns"] + row["queued_ns"] == pytest.approx(off, rel=0.02, abs=2_000_000)
+        # Beside other tracers the kernel leaves out switches. The time after one is left over.
+        left_over = max(0, offcpu["left_over_ns"])
+        told = row["blocked_ns"] + row["queued_ns"]
+        assert off * 0.98 - 2_000_000 - left_over <= told <= off * 1.02 + 2_000_000
         assert abs(offcpu["left_over_ns"]) <= 0.02 * offcpu["thread_ns"]
 
 

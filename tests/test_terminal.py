@@ -145,6 +145,7 @@ def test_an_answer_goes_into_a_file_which_stays_as_it_was_where_there_is_none(tm
                 json=True,
                 threshold=None,
                 by_request=False,
+                by=None,
                 files=False,
                 min=0,
                 sort="x",

@@ -55,10 +55,8 @@ RSpec.describe "The end of a trace", :bpf do
     expect(command.out).to include("Parser#step2")
   end
 
-  # The library holds a flush back while a tracer leaves. A command that did not wait for that flush
-  # had no figures. A command of many seconds counted until its bpftrace closed the rows, or its
-  # last second had no rows, and its count of losses was 0.
-  it "waits for a flush that is held back while others leave" do
+  # Runs a command of 1 s while others leave. Returns the seconds of its interval.
+  def held_back
     process = target("spec/commands/programs/steady.rb", env: { "PROBESCOPE_FUNCTIONS" => "*/steady.rb" })
     process.await_line(/^ready/)
     command = probescope_start("calls", "-p", process.pid, "-d", 1, "--json")
@@ -75,8 +73,17 @@ RSpec.describe "The end of a trace", :bpf do
     end
     truth = notes.count { |ns, _| ns.between?(from, to) }
     said = one["rows"].find { |row| row["function"] == "Steady#work" }.fetch("calls")
-    expect(to - from).to be > 1_500_000_000
     expect(said).to be_within(40).of(truth), "said #{said}, in truth #{truth}, in #{(to - from) / 1e9} s"
+    (to - from) / 1e9
+  end
+
+  # The library holds a flush back while a tracer leaves. A command that did not wait for that flush
+  # had no figures. A command of many seconds counted until its bpftrace closed the rows, or its
+  # last second had no rows, and its count of losses was 0. On a busy machine the kernel takes so
+  # long for an attach that none may leave at the right moment, so up to five commands run.
+  it "waits for a flush that is held back while others leave" do
+    seconds = (1..5).lazy.map { held_back.tap { stop_processes } }.find { |length| length > 1.5 }
+    expect(seconds).to be > 1.5
   end
 
   it "comes when the process ends, and the command shows the figures until then" do
