@@ -150,7 +150,9 @@ def test_the_times_are_those_of_the_program_and_add_up(switches, program, childr
     for function, ns in known["own"].items():
         if function != "computes":  # two threads run it, and one has a clock
             # Within 2 %, and 2 ms for the calls that the program's own clocks include.
-            assert off(row_of(told, function)) == pytest.approx(ns, rel=0.02, abs=2_000_000), function
+            # Beside other tracers the kernel leaves out switches. The time after one is left over.
+            least = ns * 0.98 - 2_000_000 - max(0, told["left_over_ns"])
+            assert least <= off(row_of(told, function)) <= ns * 1.02 + 2_000_000, function
     blocked = sum(told["blocked_ns"].values())
     assert told["on_cpu_ns"] + told["queued_ns"] + blocked + told["left_over_ns"] == told["thread_ns"]
     assert abs(told["left_over_ns"]) <= 0.02 * told["thread_ns"]
