@@ -111,7 +111,7 @@ module Probescope
           sites.pop while sites.size > 1 && sites.last.zero?
           sites.map do |site|
             function, file, line = names.fetch([pid, site], []).map { |name| known(name) }
-            [function || (Syscalls::UNKNOWN if site.positive?), file, line]
+            [function || (UNKNOWN if site.positive?), file, line]
           end
         end
 

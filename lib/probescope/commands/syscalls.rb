@@ -48,8 +48,6 @@ module Probescope
         probescope syscalls -p 4711 --json | jq '.rows | map(.calls) | add'
       TEXT
       MIN = "the time of all rows"
-      # The function of calls for which memory of the process could not be read.
-      UNKNOWN = Tracing::Report::UNKNOWN
       REACH = "listens to every system call of the machine: about 1 us for each call of the traced " \
               "processes, and 0.1 us for each call of all others"
 

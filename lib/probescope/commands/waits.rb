@@ -181,7 +181,7 @@ module Probescope
         # {function:, file:, line:, line_is:} of a function that was at this instruction.
         def place_of(pid, site, instruction)
           function, file, defined = names[[pid, site]]
-          function = known(function) || (Syscalls::UNKNOWN if site.positive?)
+          function = known(function) || (UNKNOWN if site.positive?)
           {function: function, file: known(file), **lines.place(pid, instruction, defined)}
         end
 

@@ -5,6 +5,7 @@ require "json"
 require "set"
 require_relative "../tracing/bpftrace_process"
 require_relative "../tracing/complaint"
+require_relative "../tracing/deadline"
 require_relative "../tracing/error"
 require_relative "../tracing/member"
 require_relative "../tracing/refused"
@@ -350,7 +351,7 @@ module Probescope
       # Ends bpftrace first, so that its last output is sent too.
       def leave
         limit = now + LAST
-        before = exporter_delay
+        deadline = Tracing::Deadline.new(LAST, most: DELAYED) { exporter_delay }
         quit(now + LEAVE) if bpftrace
         @session.kill
         write_rest(limit - FLUSH)
@@ -359,7 +360,7 @@ module Probescope
         tell("end", within: limit - now - SPARE)
         write_rest(limit)
         @pipe.close
-        await_exporter(limit, before) ? @status : 1
+        await_exporter(deadline) ? @status : 1
       end
 
       def write_rest(limit)
@@ -378,13 +379,8 @@ module Probescope
         ["\n", *own].each { |text| push(text) }
       end
 
-      # before: what exporter_delay was at the beginning of the shutdown.
-      def await_exporter(limit, before)
-        until (ended = Process.wait(@exporter, Process::WNOHANG))
-          break if now > limit && now - limit > [exporter_delay - before, DELAYED].min
-
-          sleep(0.02)
-        end
+      def await_exporter(deadline)
+        sleep(0.02) until (ended = Process.wait(@exporter, Process::WNOHANG)) || deadline.passed?
         return true if ended
 
         Process.kill(:KILL, @exporter)

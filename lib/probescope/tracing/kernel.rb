@@ -11,8 +11,6 @@ module Probescope
       # Where the kernel lists its tracepoints. Only root may enter the folders.
       EVENTS = %w[/sys/kernel/tracing/events /sys/kernel/debug/tracing/events].freeze
 
-      MOUNT = "mount -t tracefs tracefs /sys/kernel/tracing, or run one with CONFIG_FTRACE=y"
-
       # events: the folders that may list the tracepoints.
       def initialize(events = EVENTS)
         @events = events
@@ -53,10 +51,7 @@ module Probescope
         folder = @events.find { |path| File.directory?(path) }
         return if names.empty? || (folder.nil? && @events.any? { |path| hidden?(path) })
 
-        if folder.nil?
-          raise Error.new("this kernel lists no tracepoints (#{@events.first} is missing)",
-                          MOUNT)
-        end
+        raise no_list if folder.nil?
 
         missing = names.find { |name| !File.directory?(File.join(folder, *name.split(":"))) }
         return unless missing
@@ -101,9 +96,13 @@ module Probescope
         found.map(&:last)
       end
 
+      def no_list
+        Error.new("this kernel lists no tracepoints (#{@events.first} is missing)",
+                  "mount -t tracefs tracefs /sys/kernel/tracing, or run one with CONFIG_FTRACE=y")
+      end
+
       def no_tracepoint(name)
-        return Error.new("this kernel lists no tracepoints (#{@events.first} is missing)", MOUNT) if
-          @events.none? { |path| File.directory?(path) || hidden?(path) }
+        return no_list if @events.none? { |path| File.directory?(path) || hidden?(path) }
         return Error.new("the kernel does not show this user its tracepoints", "run the command as root") if
           @events.any? { |path| hidden?(path) }
 

@@ -8,6 +8,7 @@ require_relative "descriptors"
 require_relative "foreign"
 require_relative "identity"
 require_relative "refused"
+require_relative "run_delay"
 
 module Probescope
   module Tracing
@@ -45,7 +46,7 @@ module Probescope
         def run_delay = ours.run_delay
 
         # Returns a Deadline for requests to the reader of this process.
-        def deadline(seconds) = Deadline.new(seconds, ours)
+        def deadline(seconds) = Deadline.new(seconds) { run_delay }
 
         private
 
@@ -90,15 +91,9 @@ module Probescope
 
       # The seconds that the calling thread and the children have waited for a CPU so far, 0 where
       # the kernel does not count them (CONFIG_SCHED_INFO).
-      def run_delay = @delayed + delay_of("thread-self") + (@socket ? delay_of(@pid) : 0.0)
+      def run_delay = @delayed + RunDelay.seconds("thread-self") + (@socket ? RunDelay.seconds(@pid) : 0.0)
 
       private
-
-      def delay_of(process)
-        File.read("/proc/#{process}/schedstat").split[1].to_i / 1e9
-      rescue SystemCallError
-        0.0
-      end
 
       # Asks about the first subjects, at least one, until the child stops answering.
       def some(question, subjects, arguments)
@@ -163,7 +158,7 @@ module Probescope
         moved = now
         longest = nil
         until @socket.wait_readable(LIMIT / 4)
-          longest ||= Deadline.new(LONGEST - (LIMIT / 4), self)
+          longest ||= Deadline.new(LONGEST - (LIMIT / 4)) { run_delay }
           moved = now if running?
           raise Late if now - moved >= LIMIT || longest.passed?
         end
@@ -194,7 +189,7 @@ module Probescope
 
       # Kills the child. Returns the thread that waits for its end.
       def stop
-        @delayed += delay_of(@pid)
+        @delayed += RunDelay.seconds(@pid)
         Process.kill(:KILL, @pid)
         @thread
       rescue Errno::ESRCH

@@ -13,7 +13,7 @@ import re
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 from probescope.command.errors import CommandError, Usage
-from probescope.command.machine import EVENTS, is_hidden
+from probescope.command.machine import EVENTS, is_hidden, no_list
 from probescope.command.text import clean
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -183,10 +183,7 @@ def integer_fields(category: str, name: str, events: Sequence[str] = EVENTS) -> 
     if any(map(is_hidden, events)):
         raise CommandError(hidden, "run the command as root")
     if not any(map(os.path.isdir, events)):
-        raise CommandError(
-            f"this kernel lists no tracepoints ({events[0]} is missing)",
-            "mount -t tracefs tracefs /sys/kernel/tracing, or run one with CONFIG_FTRACE=y",
-        )
+        raise no_list(events)
     raise CommandError(
         f"this kernel has no tracepoint {category}:{name}", f"ls /sys/kernel/tracing/events/{category}"
     )

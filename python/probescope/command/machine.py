@@ -46,6 +46,11 @@ class Bpftrace(NamedTuple):
     path: str
     version: str
 
+    @property
+    def numbers(self) -> Tuple[int, ...]:
+        """The numbers of the version, to compare it."""
+        return tuple(map(int, self.version.split(".")))
+
 
 def kernel() -> str:
     if sys.platform != "linux":
@@ -91,10 +96,7 @@ def check_tracepoints(names: List[str], events: Sequence[str] = EVENTS) -> None:
     if not names or (folder is None and any(map(is_hidden, events))):
         return
     if folder is None:
-        raise CommandError(
-            f"this kernel lists no tracepoints ({events[0]} is missing)",
-            "mount -t tracefs tracefs /sys/kernel/tracing, or run one with CONFIG_FTRACE=y",
-        )
+        raise no_list(events)
     missing = next(
         (name for name in names if not os.path.isdir(os.path.join(folder, *name.split(":")))), None
     )
@@ -103,6 +105,13 @@ def check_tracepoints(names: List[str], events: Sequence[str] = EVENTS) -> None:
             f"this kernel has no tracepoint {missing}, without which these events are not known",
             "run a kernel with CONFIG_FTRACE=y and CONFIG_FTRACE_SYSCALLS=y",
         )
+
+
+def no_list(events: Sequence[str]) -> CommandError:
+    return CommandError(
+        f"this kernel lists no tracepoints ({events[0]} is missing)",
+        "mount -t tracefs tracefs /sys/kernel/tracing, or run one with CONFIG_FTRACE=y",
+    )
 
 
 def is_hidden(path: str) -> bool:
@@ -162,7 +171,7 @@ def check_numbers(found: Bpftrace, probes: List[str]) -> None:
         re.search("__stats$|^stats__done$", name) for name in probes
     ):
         return
-    if THREADS_FOR_PROCESSES[0] <= tuple(map(int, found.version.split("."))) < THREADS_FOR_PROCESSES[1]:
+    if THREADS_FOR_PROCESSES[0] <= found.numbers < THREADS_FOR_PROCESSES[1]:
         raise CommandError(
             f"bpftrace {found.version} takes threads for processes in a PID namespace like this one",
             "use bpftrace 0.24.2 or later, or run the command on the host; "
@@ -172,7 +181,7 @@ def check_numbers(found: Bpftrace, probes: List[str]) -> None:
 
 def check_elsewhere(found: Bpftrace, pid: int, name: str, tracepoints: Sequence[str]) -> None:
     """Raises CommandError when `bpftrace -p` would miss some events of these tracepoints."""
-    if ELSEWHERE & set(tracepoints) and tuple(map(int, found.version.split("."))) >= FILTERS_SINCE:
+    if ELSEWHERE & set(tracepoints) and found.numbers >= FILTERS_SINCE:
         raise CommandError(
             f"bpftrace {found.version} with -p misses switches and wake-ups of the process's threads",
             f"use the gem's command: probescope {name} -p {pid}",
@@ -181,7 +190,7 @@ def check_elsewhere(found: Bpftrace, pid: int, name: str, tracepoints: Sequence[
 
 def check_event(found: Bpftrace, pid: int, kind: str) -> None:
     """Raises CommandError when `bpftrace -p` would miss some of these events of the process."""
-    if kind == "software" and tuple(map(int, found.version.split("."))) >= ONE_THREAD_SINCE:
+    if kind == "software" and found.numbers >= ONE_THREAD_SINCE:
         raise CommandError(
             f"bpftrace {found.version} counts software events in the first thread of a process only",
             f"use the gem's command: probescope on -p {pid}",

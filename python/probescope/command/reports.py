@@ -565,7 +565,7 @@ class WaitsByKernel(Report):
     def _place(self, pid: int, site: int, instruction: int) -> Row:
         """Returns function, file and line of a function that was at this instruction."""
         function, file, defined = map(known, self._names.get((pid, site), (None, None, None)))
-        function = function or (Syscalls.UNKNOWN if site else None)
+        function = function or (UNKNOWN if site else None)
         return {"function": function, "file": file, **self._lines.place(pid, instruction, defined)}
 
 
@@ -611,8 +611,6 @@ class Slow(Report):
 
 class Syscalls(Report):
     SHARE = "share"
-    # The function of calls for which memory of the process could not be read.
-    UNKNOWN = UNKNOWN
     REACH = [
         "listens to every system call of the machine: about 1 us for each call of the traced "
         "processes, and 0.1 us for each call of all others"
@@ -643,7 +641,7 @@ class Syscalls(Report):
         _, function, call, *more = numbers(key)
         if names and (names[0] or not function):
             return names
-        return (self.UNKNOWN, "", 0, call, *(more[-1:] if self.by_request else ()))
+        return (UNKNOWN, "", 0, call, *(more[-1:] if self.by_request else ()))
 
     def more(self) -> Row:
         return {**super().more(), "half_told": self._half_told()}
@@ -788,7 +786,7 @@ class SyscallsFiles(Syscalls):
         named = int(self.result.map("named").get(key, 0)) == 1
         name, file, line = [one.get(key) if named else None for one in maps]
         if not name and int(key.split(",")[1]):
-            name = self.UNKNOWN
+            name = UNKNOWN
         return {"function": known(name), "file": known(file), "line": known(int(line or 0))}
 
     def _merged(self, entries: List[Row]) -> Row:
@@ -868,7 +866,7 @@ class On(Report):
 
     def _function(self, pid: int, site: int) -> Any:
         name, *place = map(known, self._names.get((pid, site), (None, None, None)))
-        return (name or (Syscalls.UNKNOWN if site else None), *place)
+        return (name or (UNKNOWN if site else None), *place)
 
     def _numbers(self, key: str) -> Any:
         return tuple(map(int, re.findall(r"\d+", key)))
