@@ -2,6 +2,7 @@
 #include <ruby/ractor.h>
 #include <ruby/version.h>
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +12,9 @@
 #include "compat.h"
 #include "features/requests.h"
 #include "hooks.h"
+#include "thread_events.h"
+#include "usdt/looking.h"
+#include "vm_words.h"
 
 /*
  * Each fiber has a shadow stack. A fiber-local variable holds it (Thread#[] is fiber-local), so the
@@ -19,7 +23,7 @@
  * while the old fiber's stack still waits for its sweep, so every thread looks up once more then.
  *
  * The look-up is where the thread's record (calls/here.h) is set. It is made at each switch of
- * fibers, too.
+ * fibers, too. Where threads share native threads, the record is also set when a thread goes on.
  */
 static ID key_of_stack;
 static rb_ractor_local_key_t key_of_main_ractor;
@@ -70,23 +74,87 @@ static const rb_data_type_t holder_type = {"probescope/stack",
                                            0,
                                            RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED};
 
+/* ---- Threads that share native threads ---- */
+
 static bool threads_share;
+static bool natives_known; /* the word THREAD_NATIVE of a thread is where it should be */
 
 bool ps_threads_share(void)
 {
     return threads_share;
 }
 
+#ifdef HAVE_RB_INTERNAL_THREAD_SPECIFIC_KEY_CREATE
+/* Recognised by the words around it, and by what it points to. */
+static bool knows_natives(void)
+{
+    VALUE self = rb_thread_current();
+    void **thread = RTYPEDDATA_DATA(self), **context = thread[THREAD_EC], **native = thread[THREAD_NATIVE];
+    return thread[THREAD_SELF] == (void *)self && thread[THREAD_VM] && context &&
+           context[EC_THREAD] == (void *)thread && native && native[NATIVE_VM] == thread[THREAD_VM] &&
+           native[NATIVE_ID] == (void *)pthread_self();
+}
+
+/* The calling thread runs on this stack from now on; NULL: on none that is known. */
+static void set_here(ps_stack *stack)
+{
+    if (PS_LIKELY(!natives_known)) {
+        ps_here_set(stack);
+        return;
+    }
+    void **thread = RTYPEDDATA_DATA(rb_thread_current());
+    ps_here_set_shared(stack, (const uint64_t *)(const void *)&thread[THREAD_NATIVE]);
+}
+
+/* The stack of the current fiber, if it has one. Creates no object, and takes no lock. */
+static ps_stack *present_stack(void)
+{
+    if (!ps_is_main_ractor()) return NULL;
+    VALUE holder = rb_thread_local_aref(rb_thread_current(), key_of_stack);
+    return NIL_P(holder) ? NULL : RTYPEDDATA_DATA(holder);
+}
+
+/*
+ * A thread that goes on may do so on another native thread, and makes system calls before it makes a
+ * traced call. After EXITED its stack and Ruby's data of it are freed, in any order.
+ */
+void ps_current_stack_on_thread_event(rb_event_flag_t event, const rb_internal_thread_event_data_t *data)
+{
+    bool goes_on = event == (RUBY_INTERNAL_THREAD_EVENT_RESUMED);
+    if (!natives_known || !PS_READ(ps_here_on)) return;
+    if (!goes_on && event != (RUBY_INTERNAL_THREAD_EVENT_EXITED)) return;
+    ps_look look = ps_look_begin(PS_LOOK_FUNCTION);
+    set_here(goes_on ? present_stack() : NULL);
+    ps_look_end(look);
+}
+
+void ps_current_stack_follow_threads(bool on)
+{
+    if (natives_known) ps_thread_events_use(PS_EVENTS_FOR_HERE, on);
+}
+#else
+static bool knows_natives(void)
+{
+    return false;
+}
+
+static void set_here(ps_stack *stack)
+{
+    ps_here_set(stack);
+}
+
+void ps_current_stack_follow_threads(bool on) {}
+#endif
+
+/* ---- The stack of the current fiber ---- */
+
 void ps_current_stack_init(void)
 {
     /* As Ruby reads it: any number from 1 on. */
     const char *shared = getenv("RUBY_MN_THREADS");
     threads_share = RUBY_API_VERSION_CODE >= 30300 && shared && atoi(shared) > 0;
-    /*
-     * A native thread runs one Ruby thread after the other, and the record would name the stack of
-     * the thread that ran before.
-     */
-    if (threads_share) ps_here_share_threads();
+    natives_known = threads_share && knows_natives();
+    if (threads_share) ps_here_share_threads(natives_known);
     key_of_stack = rb_intern("__probescope__");
     key_of_main_ractor = rb_ractor_local_storage_ptr_newkey(&rb_ractor_local_storage_type_free);
     /*
@@ -137,7 +205,7 @@ static PS_APART ps_stack *find_stack(VALUE fiber)
     last.stack = stack;
     last.looks = looks;
     if (PS_UNLIKELY(PS_READ(ps_here_requests)) && stack) ps_request_here(stack, NULL);
-    if (PS_UNLIKELY(PS_READ(ps_here_on))) ps_here_set(stack);
+    if (PS_UNLIKELY(PS_READ(ps_here_on))) set_here(stack);
     ps_ours_end(ours);
     return stack;
 }
@@ -161,7 +229,7 @@ ps_stack *ps_current_stack_switched(ps_stack **left)
 
 void ps_current_stack_leave(void)
 {
-    if (PS_READ(ps_here_on)) ps_here_set(NULL);
+    if (PS_READ(ps_here_on)) set_here(NULL);
 }
 
 void ps_current_stack_begin(void)

@@ -1542,6 +1542,7 @@ static VALUE switch_slice(VALUE listened_to)
 static bool hook(uint32_t wanted)
 {
     static uint64_t rests_until;
+    ps_current_stack_follow_threads((wanted & PS_BIT(FUNCTION__HERE)) != 0);
     if (!functions.on && !(wanted & (ps_functions_feature.probes | ps_lines_feature.probes))) return true;
     if (wanted && ps_monotonic_ns() < rests_until) return false;
     uint64_t began = ps_clock_read(CLOCK_THREAD_CPUTIME_ID);

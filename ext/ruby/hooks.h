@@ -212,6 +212,11 @@ void ps_current_stack_leave(void);
 /* Called when the hook of fiber switches comes in: forgets which stack each thread ran on. */
 void ps_current_stack_begin(void);
 /*
+ * on: a tracer listens to function__here, and ps_here_on is true already. Where threads share native
+ * threads, records follow a thread to another native thread meanwhile.
+ */
+void ps_current_stack_follow_threads(bool on);
+/*
  * Do Ruby's threads share native threads? (RUBY_MN_THREADS, 3.3 and later.) Threads of Ractors other
  * than the main one always do from 3.3 on.
  */

@@ -16,6 +16,7 @@ static void on_event(rb_event_flag_t event, const rb_internal_thread_event_data_
     ps_waits_on_thread_event(event, data);
 #ifdef HAVE_RB_INTERNAL_THREAD_SPECIFIC_KEY_CREATE
     ps_ticks_on_thread_event(event, data);
+    ps_current_stack_on_thread_event(event, data);
 #endif
 }
 

@@ -1,6 +1,6 @@
 /*
  * The hook of Ruby's thread events (3.2 and later), which gvl_hooks.c, waits_hooks.c and, from 3.3
- * on, ticks.c share.
+ * on, ticks.c and current_stack.c share.
  *
  *   SUSPENDED  on the thread itself, with the VM lock: it is about to give the lock up. Also while a
  *              thread ends: then it has no frames any more.
@@ -27,7 +27,12 @@
 
 #ifdef HAVE_RB_INTERNAL_THREAD_ADD_EVENT_HOOK
 
-enum ps_thread_events_user { PS_EVENTS_FOR_GVL = 1, PS_EVENTS_FOR_WAITS = 2, PS_EVENTS_FOR_TICKS = 4 };
+enum ps_thread_events_user {
+    PS_EVENTS_FOR_GVL = 1,
+    PS_EVENTS_FOR_WAITS = 2,
+    PS_EVENTS_FOR_TICKS = 4,
+    PS_EVENTS_FOR_HERE = 8,
+};
 
 /* Puts the hook in while it has a user. With the VM lock. */
 void ps_thread_events_use(enum ps_thread_events_user user, bool on);
@@ -37,6 +42,7 @@ void ps_gvl_on_thread_event(rb_event_flag_t event, const rb_internal_thread_even
 void ps_waits_on_thread_event(rb_event_flag_t event, const rb_internal_thread_event_data_t *data);
 #ifdef HAVE_RB_INTERNAL_THREAD_SPECIFIC_KEY_CREATE
 void ps_ticks_on_thread_event(rb_event_flag_t event, const rb_internal_thread_event_data_t *data);
+void ps_current_stack_on_thread_event(rb_event_flag_t event, const rb_internal_thread_event_data_t *data);
 #endif
 
 /*

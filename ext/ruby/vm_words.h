@@ -9,6 +9,10 @@
 
 /* Words of rb_thread_t. */
 enum { THREAD_SELF = 2, THREAD_RACTOR, THREAD_VM, THREAD_EC = RUBY_API_VERSION_CODE < 30200 ? 5 : 6 };
+/* From 3.3 on: the native thread that the thread runs on, or NULL. */
+enum { THREAD_NATIVE = 5 };
+/* Words of rb_native_thread, from 3.3 on. */
+enum { NATIVE_VM = 1, NATIVE_ID };
 /*
  * Words of rb_execution_context_t. EC_FLAG is two numbers: the pending interrupts, and those that
  * are masked.

@@ -38,6 +38,16 @@ RSpec.describe "function__here", :bpf do
     run.open(name)
   end
 
+  # Traces the child that the program has told. Returns its number and the Run.
+  def trace_child(run, fields)
+    child = run.target.await_line(/^child (\d+)/)[1].to_i
+    both = { stats__done: %i[sequence rows dropped] }.merge(fields)
+    of_child = Tracing::Run.new(run.target, tracer(Tracing.text(both), pid: child), run.directory, both)
+    await("a flush of the child") { of_child.flushes.any? }
+    run.open(:traced)
+    [child, of_child]
+  end
+
   desk = <<~RUBY
     class Desk
       def inner = yield
@@ -203,11 +213,11 @@ RSpec.describe "function__here", :bpf do
       class Desk
         def forks
           fork do
-            # At its first event the kernel takes the parent's tracer out of the child.
+            # At its first event the kernel may take the parent's tracer out of the child.
             step
-            Gate.off(:function__here)
             $stdout.puts("child \#{Process.pid}")
             $stdout.flush
+            Gate.open(:traced)
             Gate.on(:function__here)
             Gate.flushed(1)
             in_child
@@ -225,9 +235,7 @@ RSpec.describe "function__here", :bpf do
       desk.forks
       Gate.done
     RUBY
-    child = run.target.await_line(/^child (\d+)/)[1].to_i
-    both = { stats__done: %i[sequence rows dropped] }.merge(fields)
-    of_child = Tracing::Run.new(run.target, tracer(Tracing.text(both), pid: child), run.directory, both)
+    child, of_child = trace_child(run, fields)
     run.target.await_line(/^stage child/)
     here = Tracing::Here.new(child)
     others = records(run).except(run.target.pid)
@@ -296,22 +304,190 @@ RSpec.describe "function__here", :bpf do
     run.finish
   end
 
-  it "names nothing where Ruby's threads share native threads" do
-    skip "of another Ruby: 3.3 and later" if RUBY_VERSION < "3.3"
-    run = start(<<~RUBY, fields, env: { "RUBY_MN_THREADS" => "1" })
-      #{desk}
-      #{ready}
-      queue = Queue.new
-      threads = Array.new(50) { Thread.new { loop { desk.step; desk.inner { queue.pop(timeout: 0.01) } } } }
-      Gate.open(:stop)
-      Gate.done
+  describe "where Ruby's threads share native threads" do
+    before { skip "of another Ruby: 3.3 and later" if RUBY_VERSION < "3.3" }
+
+    shared = { "RUBY_MN_THREADS" => "1", "RUBY_MAX_CPU" => "2" }
+    # Ruby 3.4 can crash where a fiber goes on on another native thread (seen: 3.4.11, without the
+    # library; ruby/ruby#17802).
+    fibers_move = RUBY_VERSION < "3.4"
+    # A thread that waits for a file lock keeps its native thread, so Ruby makes more of them.
+    keepers = <<~RUBY
+      keepers = Array.new(3) do
+        Thread.new { loop { File.open(__FILE__) { |file| file.flock(File::LOCK_EX); sleep 0.003 } } }
+      end
     RUBY
-    await("the first events") { records(run).any? }
-    stopped(run.target.pid) do
-      here = Tracing::Here.new(run.target.pid)
-      expect(records(run).values.map { |record| here.stack(record) }).to all(eq(0))
+    # The calling thread waits for a file lock while the spec looks. If it is interrupted there, it may
+    # go on waiting on another native thread. This is no method, so it is not traced.
+    stays = <<~RUBY
+      STAYS = lambda do |name, function|
+        path = File.join(ENV.fetch("GATE_DIRECTORY"), "at \#{name}")
+        (lock = File.open("\#{path}.lock", "w")).flock(File::LOCK_EX)
+        thread = Thread.current
+        teller = Thread.new do
+          until File.exist?(File.join(ENV.fetch("GATE_DIRECTORY"), name.to_s))
+            File.write("\#{path}.new", JSON.generate(thread.native_thread_id => function))
+            File.rename("\#{path}.new", path)
+            sleep 0.002
+          end
+          lock.close
+        end
+        File.open("\#{path}.lock") { |file| file.flock(File::LOCK_EX) }
+        teller.join
+      end
+    RUBY
+
+    flock = RbConfig::CONFIG["host_cpu"] == "x86_64" ? "73" : "32"
+
+    # Compares a stage at which a thread waits as above: its native thread has its function, and at no
+    # moment another one.
+    define_method(:look_at) do |run, name, pid: run.target.pid|
+      path = File.join(run.directory, "at #{name}")
+      here = Tracing::Here.new(pid)
+      await("the function of #{name}\n#{run.target}") do
+        next unless File.exist?(path)
+
+        stopped(pid) do
+          native, function = JSON.parse(File.read(path)).first
+          next if native.empty? || File.read("/proc/#{pid}/task/#{native}/syscall").split.first != flock
+
+          record = records(run)[native.to_i]
+          found = here.function(record) if record
+          expect([function, nil]).to include(found)
+          found
+        end
+      end
+    ensure
+      run.open(name)
     end
-    run.open(:stop)
-    run.finish
+
+    it "follows threads to other native threads, and names no function of a thread that waits" do
+      run = start(<<~RUBY, fields, env: shared)
+        #{desk}
+        class Desk
+          def in_fiber
+            Fiber.yield
+            MOVE.call
+            STAYS.call(:fiber, "Desk#in_fiber")
+          end
+
+          def drives
+            fiber = Fiber.new { in_fiber }
+            fiber.resume
+            MOVE.call
+            STAYS.call(:beside, "Desk#drives")
+            fiber.resume
+            STAYS.call(:driven, "Desk#drives")
+          end
+
+          # It goes on without a traced call.
+          def moves(name)
+            MOVE.call
+            STAYS.call(name, "Desk#moves")
+          end
+        end
+
+        # Waits until it goes on on another native thread.
+        MOVE = lambda do
+          began = Thread.current.native_thread_id
+          sleep 0.0005 until Thread.current.native_thread_id != began
+        end
+        #{stays}
+        #{ready}
+        #{keepers}
+        queue = Queue.new
+        many = Array.new(50) { Thread.new { loop { desk.step; desk.inner { queue.pop(timeout: 0.003) } } } }
+        Thread.new { desk.moves(:moved) }.join
+        Thread.new { desk.moves(:again) }.join
+        Thread.new { desk.drives }.join if #{fibers_move}
+        (many + keepers).each(&:kill).each(&:join)
+        parked = Array.new(50) { Thread.new { desk.pops(queue) } }
+        sleep 0.01 until queue.num_waiting == 50
+        # The native threads wait for work. The main thread has one of its own.
+        natives = Dir.children("/proc/self/task").map { |one| [one.to_i, nil] }.to_h
+        Gate.stage(:parked, natives)
+        natives = nil
+        50.times { queue << 1 }
+        parked.each(&:join)
+        parked = nil
+        4.times { GC.start }
+        Gate.stage(:ended, Thread.current.native_thread_id => nil)
+        Gate.done
+      RUBY
+      [:moved, :again, *(%i[beside fiber driven] if fibers_move)].each { |stage| look_at(run, stage) }
+      found = look(run, :parked, all: false)
+      expect(found.size).to be >= 2
+      look(run, :ended, all: false)
+      run.finish
+    end
+
+    it "is right in a forked child, whose only thread is one that shared a native thread" do
+      run = start(<<~RUBY, fields, env: shared)
+        #{desk}
+        class Desk
+          def forks
+            fork do
+              step
+              $stdout.puts("child \#{Process.pid}")
+              $stdout.flush
+              Gate.open(:traced)
+              Gate.on(:function__here)
+              Gate.flushed(1)
+              in_child
+            end
+            STAYS.call(:parent, "Desk#forks")
+          end
+
+          def in_child
+            sleep 0.001
+            STAYS.call(:child, "Desk#in_child")
+          end
+        end
+        #{stays}
+        #{ready}
+        queue = Queue.new
+        5.times { Thread.new { desk.pops(queue) } }
+        sleep 0.001 until queue.num_waiting == 5
+        Thread.new { desk.forks }.join
+        Gate.done
+      RUBY
+      child, of_child = trace_child(run, fields)
+      look_at(of_child, :child, pid: child)
+      of_child.tracer.finish
+      look_at(run, :parent)
+      run.finish
+    end
+
+    it "leads to functions of the program whenever the process is stopped" do
+      run = start(<<~RUBY, fields, env: shared)
+        #{desk}
+        class Desk
+          def works
+            sleep 0.0005
+            500.times { nil }
+          end
+
+          def fiber = Fiber.new { works; Fiber.yield; works }.tap(&:resume).resume
+        end
+        #{ready}
+        #{keepers}
+        # These threads make no traced call.
+        6.times { Thread.new { loop { sleep 0.0005; 2000.times { nil } } } }
+        6.times { Thread.new { loop { #{fibers_move} && rand < 0.5 ? desk.fiber : desk.works } } }
+        Thread.new { loop { Thread.new { desk.works }.tap { sleep 0.003 }.kill.join } }
+        Gate.open(:enough)
+        Gate.done
+      RUBY
+      await("a record for each native thread") { records(run).size >= 2 }
+      here = Tracing::Here.new(run.target.pid)
+      found = Array.new(300) do
+        sleep(rand / 200)
+        stopped(run.target.pid) { records(run).values.uniq.map { |record| here.function(record) } }
+      end.flatten
+      expect(found.compact.uniq - %w[Desk#works Desk#fiber (probescope)]).to be_empty
+      expect(found).to include("Desk#works", nil)
+      run.open(:enough)
+      run.finish
+    end
   end
 end

@@ -43,6 +43,17 @@ void ps_record_set(ps_here *here, struct ps_stack *stack)
     PS_WRITE(here->stack, stack);
 }
 
+void ps_record_of(ps_here *here, const uint64_t *where)
+{
+    uint64_t native = PS_READ(*where);
+    if (here->native_where == where && here->native == native) return;
+    ps_record_set(here, NULL);
+    PS_SIGNAL_FENCE();
+    PS_WRITE(here->native_where, where);
+    PS_WRITE(here->native, native);
+    PS_SIGNAL_FENCE();
+}
+
 /*
  * Sequentially consistent, like the end of ps_ours_ends(): either that sees that `runs` has changed,
  * or this sees the stack that it has stored.
@@ -65,7 +76,7 @@ void ps_record_clear(ps_here *here, bool ours_too)
 bool ps_ours_begins(void)
 {
     ps_here *here = ps_record();
-    if (!here || here->flags & PS_HERE_SHARED || PS_READ(here->stack) == records.ours) return false;
+    if (!here || here->flags & PS_HERE_UNKNOWN || PS_READ(here->stack) == records.ours) return false;
     PS_WRITE(here->stack, records.ours);
     return true;
 }

@@ -34,9 +34,10 @@ typedef struct ps_here {
     struct ps_stack *stack; /* NULL: none, or none that is known */
     uint64_t layout;        /* PS_HERE_LAYOUT */
     const uint32_t *epoch;
-    uint64_t lock;     /* 0: not known */
-    uint64_t vm;       /* 0: not known */
-    uint64_t flags;    /* PS_HERE_SHARED */
+    /* Where the VM's threads share native threads (PS_HERE_CHECKED): ps_record_of(). */
+    const uint64_t *native_where;
+    uint64_t native;
+    uint64_t flags;    /* PS_HERE_UNKNOWN */
     uint64_t names;    /* PS_HERE_NAMES */
     uint64_t requests; /* ps_here_listen_to_requests(); 0: nobody listens */
     /* The library's own. */
@@ -44,8 +45,11 @@ typedef struct ps_here {
     uint32_t used;         /* 1: a thread has it */
 } __attribute__((aligned(64))) ps_here;
 
-/* Several threads of the VM run on this native thread, and `stack` is always NULL. */
-enum { PS_HERE_SHARED = 1 };
+/*
+ * The VM's threads share native threads, and it is not known which one runs on this one. `stack` is
+ * always NULL.
+ */
+enum { PS_HERE_UNKNOWN = 1 };
 
 /*
  * True while a tracer listens to function__here, as last applied. Code that finds the stack of the
@@ -65,6 +69,13 @@ ps_here *ps_record(void);
 bool ps_record_keep(ps_here *here);
 /* The calling thread runs on this stack from now on. */
 void ps_record_set(ps_here *here, struct ps_stack *stack);
+/*
+ * The record is about this thread of the VM from now on, which runs on the calling thread. where: the
+ * VM stores there on which native thread it runs, and something else while it runs on none. What the
+ * record names counts only while *native_where is `native`. So it does not count when the VM's thread
+ * has left this native thread. Names no stack until ps_record_set().
+ */
+void ps_record_of(ps_here *here, const uint64_t *where);
 /*
  * The record does not name this stack any more. Any thread. The record's own thread may begin or end
  * work of the library at the same moment.

@@ -13,7 +13,7 @@
 enum { PER_CHUNK = 128, CHUNKS = PS_HERE_RECORDS / PER_CHUNK };
 
 _Static_assert(offsetof(ps_here, layout) == 8 && offsetof(ps_here, epoch) == 16 &&
-                   offsetof(ps_here, lock) == 24 && offsetof(ps_here, vm) == 32 &&
+                   offsetof(ps_here, native_where) == 24 && offsetof(ps_here, native) == 32 &&
                    offsetof(ps_here, flags) == 40 && offsetof(ps_here, names) == 48 &&
                    offsetof(ps_here, requests) == 56,
                "probescope.yml tells these places");
@@ -30,8 +30,9 @@ static struct {
 } pool;
 
 static uint32_t current_round = 1;
-static uint64_t flags;    /* of every record */
-static uint64_t requests; /* the same */
+static uint64_t layout = PS_HERE_LAYOUT; /* of every record, as these */
+static uint64_t flags;
+static uint64_t requests;
 static struct {
     uint64_t address, bytes;
 } vm_lock;
@@ -83,7 +84,7 @@ static ps_here *take_new(void)
     uint32_t chunk = pool.made / PER_CHUNK;
     if (chunk == CHUNKS || !(pool.chunk[chunk] || (pool.chunk[chunk] = new_chunk()))) return NULL;
     ps_here *here = record(pool.made++);
-    here->layout = PS_HERE_LAYOUT;
+    here->layout = layout;
     here->epoch = &ps_stack_epoch;
     here->names = PS_HERE_NAMES;
     here->used = 1;
@@ -140,7 +141,7 @@ static PS_APART void tell(const ps_here *here)
     ps_fire_function__here(&more);
 }
 
-void ps_here_set(ps_stack *stack)
+static void set(ps_stack *stack, const uint64_t *where)
 {
     uint32_t round = PS_READ(current_round);
     ps_here *here = ps_record();
@@ -151,7 +152,8 @@ void ps_here_set(ps_stack *stack)
         if (!here) return;
         told = 0;
     }
-    if (flags & PS_HERE_SHARED) stack = NULL;
+    if (flags & PS_HERE_UNKNOWN) stack = NULL;
+    if (where) ps_record_of(here, where);
     if (stack) {
         /* A fiber may have run on another thread, whose record still names it. */
         if (stack->here && stack->here != here) ps_record_forget(stack->here, stack);
@@ -161,10 +163,21 @@ void ps_here_set(ps_stack *stack)
     ps_record_set(here, stack);
     if (told == round || !PS_ENABLED(FUNCTION__HERE)) return;
     told = round;
-    if (flags & PS_HERE_SHARED)
+    if (flags & PS_HERE_UNKNOWN)
         ps_info_degrade(PS_BIT(FUNCTION__HERE),
-                        "it leads to no function where threads of the VM share native threads");
+                        "it leads to no function: threads of the VM share native threads, "
+                        "and this VM does not tell which one runs");
     tell(here);
+}
+
+void ps_here_set(ps_stack *stack)
+{
+    set(stack, NULL);
+}
+
+void ps_here_set_shared(ps_stack *stack, const uint64_t *where)
+{
+    set(stack, where);
 }
 
 static void clear(bool ours_too)
@@ -251,9 +264,10 @@ void ps_here_tell_again(void)
     PS_FETCH_ADD(ps_stack_looks, 1);
 }
 
-void ps_here_share_threads(void)
+void ps_here_share_threads(bool known)
 {
-    flags |= PS_HERE_SHARED;
+    if (known) layout |= PS_HERE_CHECKED;
+    else flags |= PS_HERE_UNKNOWN;
 }
 
 void ps_here_lock_is(const void *address, size_t bytes)

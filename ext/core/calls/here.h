@@ -31,6 +31,8 @@
     (PS_OFFSET(ps_stack, frames, 0) | PS_OFFSET(ps_stack, depth, 1) | PS_OFFSET(ps_stack, epoch, 2) |        \
      (uint64_t)sizeof(ps_frame) << 24 | PS_OFFSET(ps_frame, row, 4) | PS_OFFSET(ps_frame, frame, 5) |        \
      PS_OFFSET(ps_row, site, 6))
+/* Added to the layout: the stack counts only while *native_where is `native`. */
+#define PS_HERE_CHECKED ((uint64_t)1 << 56)
 #define PS_HERE_NAMES                                                                                        \
     (PS_OFFSET(ps_site, name, 0) | PS_OFFSET(ps_site, file, 1) | PS_OFFSET(ps_site, line, 2) |               \
      PS_OFFSET(ps_site, path, 3))
@@ -82,8 +84,13 @@ void ps_here_listen_to_requests(bool on);
  */
 void ps_here_request(ps_stack *stack, const ps_site *request, const uint64_t *version);
 
-/* The VM's threads share native threads. Called before any thread has a record. */
-void ps_here_share_threads(void);
+/*
+ * The VM's threads share native threads. Called before any thread has a record. known: the VM's code
+ * calls ps_here_set_shared() instead of ps_here_set(). Otherwise records never name a stack.
+ */
+void ps_here_share_threads(bool known);
+/* where: of the VM's thread that runs on the calling thread (ps_record_of()). */
+void ps_here_set_shared(ps_stack *stack, const uint64_t *where);
 /* Where the VM lock's data is, in which its futexes are. */
 void ps_here_lock_is(const void *address, size_t bytes);
 /*

@@ -67,6 +67,7 @@ static uint64_t find_site(reader reads, uint64_t record)
 {
     uint64_t stack = word(reads, record), layout = word(reads, record + 8);
     uint64_t epoch = half(reads, word(reads, record + 16));
+    if (offset(layout, 7) && word(reads, word(reads, record + 24)) != word(reads, record + 32)) return 0;
     if (!stack || half(reads, stack + offset(layout, 2)) != epoch) return 0;
     uint64_t depth = half(reads, stack + offset(layout, 1));
     if (!depth) return 0;
@@ -776,14 +777,14 @@ static void run_stepped(void)
     _exit(0);
 }
 
-static void names_a_right_call_between_any_two_instructions(void)
+/* Runs a function in a child, step by step. least: of all steps; in_ours: of those in the library. */
+static void step_through(void (*run)(void), uint64_t least, uint64_t in_ours)
 {
     const reader there = {read_there};
-    begin();
     may = mmap(NULL, sizeof(*may), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     fflush(stdout);
     stepped = fork();
-    if (stepped == 0) run_stepped();
+    if (stepped == 0) run();
     int status = 0;
     uint64_t steps = 0, calls = 0, wrong = 0, in_library = 0;
     CHECK_EQUAL(waitpid(stepped, &status, 0), stepped);
@@ -801,20 +802,81 @@ static void names_a_right_call_between_any_two_instructions(void)
     }
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     CHECK_EQUAL(wrong, 0);
-    CHECK(steps > 500);
+    CHECK(steps > least);
     CHECK(calls > steps / 4);
-    CHECK(in_library > 100); /* mostly in calloc() and free() */
+    CHECK(in_library > in_ours);
     munmap(may, sizeof(*may));
+}
+
+static void names_a_right_call_between_any_two_instructions(void)
+{
+    begin();
+    step_through(run_stepped, 500, 100); /* ours: mostly in calloc() and free() */
     end();
 }
 
 /* ---- Threads that share native ones ---- */
 
+/* Runs in the child. The VM stores in each of the two words on which native thread a thread runs. */
+static void run_shared(void)
+{
+    enum { NONE, HERE, ELSEWHERE };
+    static uint64_t runs[2];
+    ps_here_share_threads(true);
+    ps_stack *stacks[] = {ps_stack_new(), ps_stack_new()};
+    for (int i = 0; i < 2; i++) ps_stack_enter(stacks[i], function(i), NULL);
+    PS_WRITE(runs[0], HERE);
+    ps_here_set_shared(stacks[0], &runs[0]);
+    may->record = last_told().record;
+    expect(0, 0);
+    ptrace(PTRACE_TRACEME, 0, NULL, NULL);
+    raise(SIGSTOP);
+    for (int i = 0; i < 3; i++) {
+        expect(0, -1);
+        PS_WRITE(runs[0], NONE); /* it waits */
+        PS_WRITE(runs[1], HERE); /* another thread goes on here */
+        expect(-1, 1);
+        ps_here_set_shared(stacks[1], &runs[1]);
+        expect(1, -1);
+        PS_WRITE(runs[1], NONE);
+        PS_WRITE(runs[1], ELSEWHERE);
+        expect(-1, 0);
+        PS_WRITE(runs[0], HERE);
+        ps_here_set_shared(stacks[0], &runs[0]);
+        expect(0, 0);
+        ps_here_set_shared(stacks[0], &runs[0]); /* a traced call looks once more */
+        expect(0, OURS);
+        bool ours = ps_ours_begin();
+        expect(OURS, -1);
+        PS_WRITE(runs[0], NONE);
+        expect(-1, OURS);
+        PS_WRITE(runs[0], HERE);
+        expect(OURS, 0);
+        ps_ours_end(ours);
+    }
+    expect(0, -1);
+    ps_here_set_shared(NULL, &runs[0]); /* it ends */
+    PS_WRITE(runs[0], NONE);
+    PS_WRITE(runs[0], HERE); /* the word is freed, and used again */
+    expect(-1, OURS);
+    ps_stack_free(stacks[0]);
+    ps_stack_free(stacks[1]);
+    _exit(check_failures != 0);
+}
+
+/* First: no thread has a record yet. */
+static void names_a_stack_only_where_its_thread_runs(void)
+{
+    begin();
+    step_through(run_shared, 200, 10);
+    end();
+}
+
 /* Last: it cannot be undone. */
-static void names_nothing_where_threads_share(void)
+static void names_nothing_where_it_is_not_known_which_thread_runs(void)
 {
     struct runner runner;
-    ps_here_share_threads();
+    ps_here_share_threads(false);
     ps_info_state(PS_PROBE_FUNCTION__HERE, PS_STATE_ON, "");
     begin();
     ps_stack *stack = ps_stack_new();
@@ -831,6 +893,7 @@ int main(void)
 {
     ps_info_start("test", "1", "0");
     ps_fork_init();
+    RUN_FORKING(names_a_stack_only_where_its_thread_runs);
     RUN(counts_threads_for_whose_records_there_is_no_memory);
     RUN(is_never_zero_where_a_program_reads);
     RUN(tells_where_things_are);
@@ -852,6 +915,6 @@ int main(void)
     RUN(returns_from_a_signal_handler_to_what_was_named);
     RUN_FORKING(names_the_library_during_its_handlers_of_a_fork);
     RUN_FORKING(names_a_right_call_between_any_two_instructions);
-    RUN(names_nothing_where_threads_share);
+    RUN(names_nothing_where_it_is_not_known_which_thread_runs);
     return check_report("here");
 }

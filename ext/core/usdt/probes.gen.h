@@ -289,20 +289,23 @@ struct ps_more_stats__done {
 struct ps_more_function__here {
     /*
      * address of the record, which is never freed or moved. 8 bytes each: address of the stack on
-     * which the thread runs, or 0; layout; epoch; two that are 0; flags; names; requests. flags:
-     * bit 0 is set if Ruby's threads share native threads, and then the stack is always 0. names: 8
-     * bits each from the lowest, the offsets of name, file, line and path in a site. requests: 0
-     * unless a tracer also listens to stats__by_request. The lower 32 bits are a round; then 8 bits
-     * each from the lowest, the offsets in a stack of: the site of the request, or 0, whose name is
-     * method and path; the address of a number; the number that is there while that request's code
-     * runs; the round in which these are told (4 bytes). In another round, or with another number,
-     * the request is not known. Fields are only appended
+     * which the thread runs, or 0; layout; epoch; address of a number; number; flags; names;
+     * requests. If bit 56 of the layout is set, Ruby's threads share native threads, and the stack
+     * counts only while the number at that address is the number behind it: else its thread does
+     * not run there any more. flags: bit 0 is set if Ruby's threads share native threads, and it is
+     * not known which one runs: then the stack is always 0. names: 8 bits each from the lowest, the
+     * offsets of name, file, line and path in a site. requests: 0 unless a tracer also listens to
+     * stats__by_request. The lower 32 bits are a round; then 8 bits each from the lowest, the
+     * offsets in a stack of: the site of the request, or 0, whose name is method and path; the
+     * address of a number; the number that is there while that request's code runs; the round in
+     * which these are told (4 bytes). In another round, or with another number, the request is not
+     * known. Fields are only appended
      */
     uint64_t record;
     /*
      * 8 bits each from the lowest: offsets of frames, depth and epoch in a stack; size of a frame;
-     * offsets of row and of the VM's frame in a frame; offset of site in a row. depth and epoch
-     * have 4 bytes, the others 8. epoch follows depth, and is never 0
+     * offsets of row and of the VM's frame in a frame; offset of site in a row; then bit 56 (see
+     * record). depth and epoch have 4 bytes, the others 8. epoch follows depth, and is never 0
      */
     uint64_t layout;
     /* address of the current epoch, 4 bytes; a stack with another epoch has no open calls */

@@ -15,10 +15,12 @@ module Tracing
 
     # The name of the innermost open call, or nil.
     def function(record)
-      stack, layout, epoch, *, names = words(record, 7)
+      stack, layout, epoch, where, native, _, names = words(record, 7)
       return if stack.zero?
 
-      frames, depth, own_epoch, size, row, _, site = [layout].pack("Q<").unpack("C7")
+      frames, depth, own_epoch, size, row, _, site, shared = [layout].pack("Q<").unpack("C8")
+      return if shared.positive? && word(where) != native
+
       open = half(stack + depth)
       return if half(stack + own_epoch) != half(epoch) || open.zero?
 
