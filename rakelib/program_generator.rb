@@ -22,7 +22,7 @@ class ProgramGenerator
   SOURCES = "#{FOLDER}/*.bt.erb".freeze
   BY_REQUEST = {"" => {by_request: false, at: "pid"},
                 "_by_request" => {by_request: true, at: "pid, $request"}}.freeze
-  by_request = %w[alloc exceptions hot].to_h do |name|
+  by_request = %w[alloc exceptions hot waits].to_h do |name|
     [name, BY_REQUEST.transform_keys { |suffix| "#{name}#{suffix}" }]
   end
   slow = [1, 10, 100].flat_map do |ms|
@@ -34,6 +34,7 @@ class ProgramGenerator
   on = {"on" => {frames: 1}, "on_stack" => {frames: 8}}.flat_map do |name, values|
     BY_REQUEST.map { |suffix, more| ["#{name}#{suffix}", {**values, **more}] }
   end
+  waits_kernel = BY_REQUEST.to_h { |suffix, more| ["waits_kernel#{suffix}", {lock: false, **more}] }
   # {template => {program => values for the template}}. Every other template makes one program of
   # the same name.
   VARIANTS = {
@@ -41,7 +42,7 @@ class ProgramGenerator
     "slow" => slow.to_h,
     "on" => on.to_h,
     "stat" => {"stat" => {light: false}, "light" => {light: true}},
-    "waits_kernel" => {"waits_kernel" => {lock: false}, "gvl_kernel" => {lock: true}},
+    "waits_kernel" => {**waits_kernel, "gvl_kernel" => {lock: true, by_request: false}},
     "syscalls" => syscalls.to_h,
     "syscalls_files" => SyscallsGenerator::MACHINES.to_h { |one| ["syscalls_files_#{one}", {machine: one}] }
   }.freeze

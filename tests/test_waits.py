@@ -312,18 +312,99 @@ def serve():
 serve()
 """
 
+# Two threads serve requests of one route and one another route, at the same time. A thread of no
+# request waits beside them, and so does one that a request starts. asyncio's event loop waits for
+# the tasks of a last request.
+REQUESTS = """
+import asyncio, os, threading, time
+import gate
+from probescope import _native
+
+CLOCKS = {}
+TAKEN = []
+
+def begins():
+    with open("/proc/thread-self/schedstat") as file:
+        delayed = int(file.read().split()[1])
+    return delayed, time.monotonic_ns()
+
+def took(request, delayed, began):
+    ended = time.monotonic_ns()
+    TAKEN.append((request, ended - began - (begins()[0] - delayed)))
+
+def naps(request, seconds):
+    began = begins()
+    time.sleep(seconds)
+    took(request, *began)
+
+def work(request, seconds):
+    for _ in range(20):
+        naps(request, seconds)
+
+def serve_one(path, function, *arguments):
+    made = _native.Request("GET", path, None)
+    outer = _native.enter_request(made)
+    function(*arguments)
+    _native.enter_request(outer)
+    made.done(200, None)
+
+def slow():
+    child = threading.Thread(target=work, args=("-", 0.02))
+    child.start()
+    work("GET /slow", 0.04)
+    child.join()
+
+async def rests():
+    await asyncio.sleep(0.05)
+
+async def gathers():
+    await asyncio.gather(rests(), rests())
+    naps("GET /tasks", 0.05)
+
+async def tasks():
+    request = _native.Request("GET", "/tasks", None)
+    outer = _native.enter_request(request)
+    await asyncio.create_task(gathers())
+    _native.enter_request(outer)
+    request.done(200, None)
+
+def serve():
+    gate.on("function__here", "stats__done", "stats__by_request")
+    gate.flushed(3)
+    threads = [
+        threading.Thread(target=serve_one, args=("/orders/17", work, "GET /orders/*", 0.02)),
+        threading.Thread(target=serve_one, args=("/orders/18", work, "GET /orders/*", 0.02)),
+        threading.Thread(target=serve_one, args=("/slow", slow)),
+        threading.Thread(target=work, args=("-", 0.03)),
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    asyncio.run(tasks())
+    for request, ns in TAKEN:
+        times, all_ns = CLOCKS.get(request, (0, 0))
+        CLOCKS[request] = times + 1, all_ns + ns
+    gate.flushed()
+    print("waited " + str(CLOCKS).translate(str.maketrans("'()", '"[]')), flush=True)
+    gate.off("function__here")
+    gate.done()
+
+serve()
+"""
+
 
 def line_of(mark, text=PROGRAM):
     """Returns the line of the program that ends with this comment."""
     return next(i for i, line in enumerate(text.splitlines(), 1) if line.endswith(f"  # {mark}"))
 
 
-def traced(program, children, text, name="waits"):
+def traced(program, children, text, name="waits", *options):
     """Returns the JSON of the command on a run of the program, what the program printed, and the
     child.
     """
     started = program(text)
-    words = [*COMMAND, "trace", name, "-p", str(started.pid), "--json"]
+    words = [*COMMAND, "trace", name, "-p", str(started.pid), "--json", *options]
     kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
     children.append(Child(words, env={**kept, "LANG": "C.UTF-8"}))
     truth = json.loads(started.line("waited ", within=180))
@@ -359,6 +440,25 @@ def test_each_wait_has_its_kind_its_line_its_time_and_who_ended_it(switches, pro
     assert told["known_by"] == "kernel"
     assert told["reach"] and told["reach"][0] in child.err
     assert "the kernel reports waits" in child.err
+    assert (told["lost"]["unread"], told["lost"]["map_full"]) == (0, 0)
+
+
+@pytest.mark.smoke
+def test_each_wait_belongs_to_the_request_of_its_thread(switches, program, children):
+    told, clocks, _ = traced(program, children, REQUESTS, "waits", "--by-request")
+    found = {}
+    for row in told["rows"]:
+        request = f"{row['method']} {row['route']}" if row["route"] else "-"
+        if row["what"] == "event loop or socket":
+            assert request == "-", row
+        if row["function"] == "naps":
+            waits, ns = found.get(request, (0, 0))
+            found[request] = waits + row["waits"] * (row["what"] == "sleep"), ns + row["blocked_ns"]
+    assert found.keys() == clocks.keys()
+    for request, (times, clock) in clocks.items():
+        waits, ns = found[request]
+        assert waits == times, (request, told["rows"])
+        assert clock * 0.98 <= ns <= clock * 1.02, (request, found, clocks)
     assert (told["lost"]["unread"], told["lost"]["map_full"]) == (0, 0)
 
 
@@ -432,6 +532,21 @@ def test_lines_of_instructions_are_those_of_cpython():
             assert line_table.line(code.co_linetable, code.co_firstlineno, -2) is None
             assert line_table.line(code.co_linetable, code.co_firstlineno, len(code.co_code)) is None
     assert looked_at > 1000
+
+
+def test_a_request_whose_name_could_not_be_read_is_unknown():
+    result = Result(1, "waits_kernel_by_request")
+    sleep = 231  # one more than the number of clock_nanosleep on x86-64
+    for request in (0, 5, 6):
+        key = f"1,64,0,{sleep},0,0,{request}"
+        result.add({"@waits": {key: 10**request}, "@blocked_ns": {key: 7 * 10**request}})
+    result.add({"@row": {"1,64": ["f", "a.py", 1, 1]}, "@request": {"1,5": [5, "GET /a"]}})
+    rows = report_of("waits_kernel_by_request")(result).rows()
+    assert {(row["function"], row["method"], row["route"]): row["waits"] for row in rows} == {
+        ("f", None, None): 1,
+        ("f", "GET", "/a"): 10**5,
+        ("f", None, "(unknown)"): 10**6,
+    }
 
 
 def argparse_file():

@@ -54,6 +54,12 @@ struct wait {
     struct line at, holder;
 };
 
+/* A kind of waits whose names are not known yet. */
+struct unnamed {
+    struct wait wait;
+    VALUE request; /* of the thread that waited; nil: none, or nobody listens to stats__by_request */
+};
+
 /* Of each Ruby thread that has waited since the hook came in. */
 struct place {
     uint32_t next_free; /* if it is free: the number of another free place, plus 1; 0: none */
@@ -68,7 +74,7 @@ static struct {
     uint32_t places;      /* number of places that have had a thread */
     uint32_t free;        /* the number of a free one of them, plus 1; 0: none */
     uintptr_t generation; /* raised when all places become free */
-    struct wait unnamed[PS_WAITS_KEPT];
+    struct unnamed unnamed[PS_WAITS_KEPT];
     uint32_t unnamed_count;
     /* Is it a file of the application? By the address of its path. */
     struct {
@@ -262,24 +268,27 @@ static bool is_same_wait(const struct wait *one, const struct wait *other)
            is_same_line(one->holder, other->holder);
 }
 
-static void keep_unnamed(const struct wait *wait, const ps_wait_times *times)
+static void keep_unnamed(const struct wait *wait, VALUE request, const ps_wait_times *times)
 {
     uint32_t count = waits.unnamed_count, number = 0;
-    while (number < count && !is_same_wait(&waits.unnamed[number], wait)) number++;
+    while (number < count &&
+           !(waits.unnamed[number].request == request && is_same_wait(&waits.unnamed[number].wait, wait)))
+        number++;
     if (number == count && count < PS_WAITS_KEPT) {
-        waits.unnamed[number] = *wait;
+        waits.unnamed[number] = (struct unnamed){*wait, request};
         PS_WRITE_RELEASE(waits.unnamed_count, count + 1);
     }
     ps_waits_keep(number, times);
     if (!count) ps_ask_for_upkeep_here();
 }
 
-static void count_wait(const struct wait *wait, const ps_wait_times *times)
+static void count_wait(const struct wait *wait, VALUE request, const ps_wait_times *times)
 {
     const ps_site *what = known_site(key_of_what(wait)), *at = known_line(wait->at),
                   *holder = known_line(wait->holder);
-    if (PS_LIKELY(what && at && holder)) ps_waits_add(what, at, holder, times);
-    else keep_unnamed(wait, times);
+    if (PS_LIKELY(what && at && holder))
+        ps_waits_add(what, at, holder, ps_requests_counted_in(request), times);
+    else keep_unnamed(wait, request, times);
 }
 
 /* ---- Events ---- */
@@ -328,6 +337,20 @@ static void note_ready(const rb_internal_thread_event_data_t *data)
     PS_WRITE(place->ready_ns, now);
 }
 
+/*
+ * The request of the thread that goes on. It has run no code since SUSPENDED, so its request is the
+ * same, and needs no place that is marked meanwhile. Allocates nothing.
+ */
+static VALUE request_of(const rb_internal_thread_event_data_t *data)
+{
+    if (!PS_ENABLED(STATS__BY_REQUEST)) return Qnil;
+#ifdef HAVE_RB_INTERNAL_THREAD_SPECIFIC_KEY_CREATE
+    return ps_requests_of(data->thread);
+#else
+    return ps_requests_of(rb_thread_current());
+#endif
+}
+
 static void resume(const rb_internal_thread_event_data_t *data)
 {
     uint64_t now = ps_monotonic_ns();
@@ -338,7 +361,7 @@ static void resume(const rb_internal_thread_event_data_t *data)
     if (ready < began) ready = now;
     ps_wait_times times = {
         .waits = 1, .blocked = ready - began, .vm_lock = now - ready, .longest = now - began};
-    count_wait(&place->wait, &times);
+    count_wait(&place->wait, request_of(data), &times);
     end_wait(place);
 }
 
@@ -416,12 +439,13 @@ void ps_waits_name(void)
 {
     while (waits.unnamed_count) {
         uint32_t last = waits.unnamed_count - 1;
-        const struct wait wait = waits.unnamed[last];
+        const struct wait wait = waits.unnamed[last].wait;
         const ps_site *what = name_what(&wait), *at = name_line(wait.at), *holder = name_line(wait.holder);
         if (last != waits.unnamed_count - 1) continue;
         ps_wait_times times = ps_waits_take(last);
+        ps_counted *request = ps_requests_counted_in(waits.unnamed[last].request);
+        if (times.waits) ps_waits_add(what, at, holder, request, &times);
         PS_WRITE(waits.unnamed_count, last);
-        if (times.waits) ps_waits_add(what, at, holder, &times);
     }
 }
 
@@ -438,7 +462,10 @@ static void visit_wait(struct wait *wait, void (*visit)(void *place))
 static void each_object(void (*visit)(void *place))
 {
     for (uint32_t i = 0; i < waits.places; i++) visit_wait(&place_at(i)->wait, visit);
-    for (uint32_t i = 0; i < waits.unnamed_count; i++) visit_wait(&waits.unnamed[i], visit);
+    for (uint32_t i = 0; i < waits.unnamed_count; i++) {
+        visit_wait(&waits.unnamed[i].wait, visit);
+        visit(&waits.unnamed[i].request);
+    }
 }
 
 PS_KEPT(PS_HELD_EACH(each_object), PS_COMPARED(waits.files))

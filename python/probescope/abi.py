@@ -140,6 +140,6 @@ PROBES: Dict[str, Probe] = {
     ),
     "wait__stats": Probe(
         args={"what": str, "file": str, "line": int, "waits": int, "blocked": int},
-        more={"path": str, "function": str, "vm_lock": int, "longest": int, "holder": str, "holder_file": str, "holder_line": int, "holder_id": int},
+        more={"path": str, "function": str, "vm_lock": int, "longest": int, "holder": str, "holder_file": str, "holder_line": int, "holder_id": int, "request": str, "request_number": int},
     ),
 }

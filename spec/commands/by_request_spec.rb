@@ -114,6 +114,21 @@ RSpec.describe "The commands with --by-request", :bpf do
         end
       end
 
+      it "counts the waits of each request" do
+        by_process = suffix == "rb" && RUBY_VERSION.between?("3.2", "3.4.99")
+        processes = [start, start]
+        found = told(processes, "waits" => by_process ? "wait__stats" : "function__here")["waits"]
+        expect(found.keys).to match_array(processes.map(&:pid))
+        found.each_value do |rows|
+          naps = by_request(rows).transform_values do |own|
+            own.sum { |row| row["function"] == "#{prefix}nap" ? row["blocked_ns"] : 0 }
+          end
+          naps.reject! { |_, ns| ns.zero? }
+          expect(naps.keys).to match_array(["GET /a", "GET /b", "JOB Mail"])
+          expect(naps.values).to all(be >= 19_000_000)
+        end
+      end
+
       define_method(:hot) do |process, seconds|
         probescope("hot", "-p", process.pid, "-d", seconds, "--json", "--by-request",
                    within: seconds + 60).json["rows"]

@@ -2,6 +2,7 @@
 
 require "spec_helper"
 require "support/host_helpers"
+require "support/python"
 require "support/schemas"
 require "probescope/tracing/descendants"
 require "probescope/tracing/line_table"
@@ -16,9 +17,9 @@ RSpec.describe "waits" do
   # Runs the command while the process works once. Returns its JSON, the process's report, and what
   # the command printed on stderr. time: the first, second, ... for this process.
   def traced(process, command, hook, time = 1)
-    started = probescope_start(command, "-p", process.pid, "-d", 600, "--json")
+    started = probescope_start(*command.split, "-p", process.pid, "-d", 600, "--json")
     await("bpftrace", within: 60) { tracers_under(started).any? }
-    process.await_on(hook)
+    process.await_on(*hook)
     await_interval(started, process)
     process.signal(:USR1)
     truth = JSON.parse(process.await_line(/\Awaited #{time} (.*)$/)[1])
@@ -340,6 +341,46 @@ RSpec.describe "waits" do
     end
   end
 
+  {"Ruby" => "rb", "Python" => "py"}.each do |language, suffix|
+    describe "by request, of a #{language} process", :bpf, *(:python if suffix == "py") do
+      program = File.join(Support::ROOT, "spec/commands/programs/waits_by_request.#{suffix}")
+      by_process = suffix == "rb" && RUBY_VERSION.between?("3.2", "3.4.99")
+      prefix = suffix == "rb" ? "Shop#" : "Shop."
+
+      define_method(:rows_of) do |told, request, function|
+        of(told, "#{prefix}#{function}").select { |row| request_of(row) == request }
+      end
+
+      def request_of(row) = row.values_at("method", "route").compact.join(" ")
+
+      it "has each wait in the request of its thread, while others wait at the same time" do
+        process = target(program, env: {"PROBESCOPE_FUNCTIONS" => "#{File.dirname(program)}/**"}).ready
+        hooks = [by_process ? "wait__stats" : "function__here", "stats__by_request"]
+        told, truth = traced(process, "waits --by-request", hooks)
+        expect(told).to fit_the_schema_of("waits")
+        expect(told["known_by"]).to eq(by_process ? "process" : "kernel")
+        expect(told["rows"].map { |row| request_of(row) }.uniq).to match_array(truth.keys)
+        truth.each do |request, functions|
+          functions.each do |function, (times, clock, delayed)|
+            rows = rows_of(told, request, function)
+            waited = sum(rows, "blocked_ns") + rows.sum { |row| row["vm_lock_ns"] || 0 }
+            # Where the process reports waits, they contain the wait for a CPU after a wake-up.
+            longest = by_process ? clock : clock - delayed
+            expect(waited).to be_between((clock - delayed) * 0.98, longest * 1.02),
+                              "#{request} #{function}: #{clock} #{delayed} #{rows}"
+            # For the kernel, a thread of Ruby that sleeps also waits for locks of Ruby's own in a futex,
+            # and the pipe is nonblocking in the process.
+            next if function == (by_process ? "asks" : "naps") && suffix == "rb"
+
+            exact = rows.reject { |row| %w[GIL].include?(row["what"]) || row["call"] == "futex" }
+            expect(sum(exact, "waits")).to eq(times), "#{request} #{function}: #{rows}"
+          end
+        end
+        expect(told["lost"]).to include("unread" => 0, "map_full" => 0)
+      end
+    end
+  end
+
   it "has what the kernel tells of a function that cannot be read as an unknown one", :bpf do
     process = host_target("--rows", 1, "--waits", "--unread", "frames", "--without", "wait__stats")
     run = probescope("waits", "-p", process.pid, "-d", 1, "--json", within: 150)
@@ -357,6 +398,7 @@ RSpec.describe "waits" do
     program = Probescope::Tracing::Program
     expect(program.by_kernel(%w[waits], "python")).to eq(%w[waits_kernel])
     expect(program.by_kernel(%w[waits], "ruby")).to eq(%w[waits_kernel])
+    expect(program.by_kernel(%w[waits_by_request], "ruby")).to eq(%w[waits_kernel_by_request])
     expect(program.by_kernel(%w[gvl], "python")).to eq(%w[gvl_kernel])
     expect(program.by_kernel(%w[gvl], "ruby")).to be_nil
     expect(program.by_kernel(%w[calls all], "python")).to be_nil

@@ -306,6 +306,72 @@ RSpec.describe "wait__stats", :bpf do
       expect(rows[["Kernel#sleep", "#<Holder>.rest"]][:waits]).to eq(400)
     end
 
+    # Fibers take turns, and objects move meanwhile. The route is known at the end of a request only.
+    # The last method has not waited before, so the names of its wait are found after its request.
+    by_request = <<~RUBY
+      class Desk
+        def rest = sleep(0.001) # rest
+        #{Array.new(20) { |n| "def once_#{n} = sleep(0.001)" }.join("\n  ")}
+      end
+
+      def serve(desk, path, template, times)
+        request = Probescope::Native::Request.start("GET", path, nil, nil)
+        outer = Probescope::Native.enter_request(request)
+        times.times { desk.rest; Fiber.yield }
+        yield if block_given?
+        Probescope::Native.enter_request(outer)
+        request.done(200, template) if template
+        nil
+      end
+
+      def turns(desk, number)
+        fibers = [Fiber.new { serve(desk, "/orders/\#{number}", "/orders/:id", 3) },
+                  Fiber.new { serve(desk, "/carts/\#{number}", nil, 2) { desk.public_send("once_\#{number}") } },
+                  Fiber.new { 4.times { desk.rest; Fiber.yield } }]
+        fibers.each { |fiber| fiber.resume if fiber.alive? } while fibers.any?(&:alive?)
+      end
+
+      desk = Desk.new
+      Gate.on :wait__stats, :stats__by_request
+      Gate.flushed(1)
+      moves = GC.respond_to?(:compact)
+      begin
+        moves &&= GC.compact
+      rescue NotImplementedError
+        moves = false
+      end
+      threads = Array.new(4) { |i| Thread.new { 5.times { |n| turns(desk, 5 * i + n) } } }
+      moves ? GC.compact : GC.start while threads.any?(&:alive?)
+      threads.clear
+      4.times { GC.start } # frees the requests that were not done
+      sleep 0.3
+      Gate.flushed
+      Gate.done
+    RUBY
+
+    it "tells the request in which the thread waited" do
+      run = trace(by_request, { wait__stats: [*fields[:wait__stats], :request, :request_number] },
+                  attach: %i[stats__by_request])
+      rows = run.totals(:wait__stats, %i[function request])
+      waits = rows.select { |(function, _), _| function == "Desk#rest" }
+                  .to_h { |(_, request), row| [request, row[:waits]] }
+      expect(waits).to eq("GET /orders/:id" => 60, "GET /carts/*" => 40, "" => 80)
+      expect(Array.new(20) { |n| rows.fetch(["Desk#once_#{n}", "GET /carts/*"])[:waits] }).to all(eq(1))
+      expect(rows.keys.map(&:last).uniq).to match_array(waits.keys)
+      run.events(:wait__stats).each do |event|
+        expect(event[:request_number].zero?).to be(event[:request].empty?)
+      end
+      expect(run.target.err).to be_empty
+    end
+
+    it "tells no request while nobody asks for it" do
+      run = trace(by_request.sub(", :stats__by_request", ""),
+                  { wait__stats: [*fields[:wait__stats], :request, :request_number] })
+      rows = run.totals(:wait__stats, %i[function request])
+      expect(rows.fetch(["Desk#rest", ""])[:waits]).to eq(180)
+      expect(rows.keys.map(&:last).uniq).to eq([""])
+    end
+
     it "goes on in a forked child, and counts there what the child waited for" do
       run = trace(<<~RUBY, fields, once: nil)
         class Parent

@@ -235,8 +235,11 @@ static void flush_row(int row, int rows, int hostile)
                                   p("Parser#step0"),
                                   p(file),
                                   10,
-                                  140088153141000};
-        const uint64_t alone[] = {p(file), p(hostile ? type : function), 0, 2000000, p(""), p(""), 0, 0};
+                                  140088153141000,
+                                  request,
+                                  number};
+        const uint64_t alone[] = {
+            p(file), p(hostile ? type : function), 0, 2000000, p(""), p(""), 0, 0, request, number};
         const char *what = hostile ? type : row & 1 ? "Thread::Queue#pop" : "Thread::Mutex#synchronize";
         fire_wait__stats(p(what), p(file), line, weight, 3000000 * weight, ended);
         fire_wait__stats(p(what), p(file), line, 1, 2000000, alone);

@@ -5,7 +5,8 @@
 #include "usdt/looking.h"
 #include "usdt/probe.h"
 
-ps_table ps_wait_table;
+static ps_table by_route;
+ps_table ps_wait_table = {.routes = &by_route};
 
 static struct {
     ps_row *row; /* that counts them when the rows are cut; NULL: none was kept, or there is no memory */
@@ -35,12 +36,12 @@ static ps_row *overflow(uint64_t waits)
     return row;
 }
 
-void ps_waits_add(const ps_site *what, const ps_site *place, const ps_site *holder,
+void ps_waits_add(const ps_site *what, const ps_site *place, const ps_site *holder, ps_counted *request,
                   const ps_wait_times *times)
 {
     ps_row *row = row_of(what, place, holder);
     if (!row) row = overflow(times->waits);
-    uint64_t *count = row->count;
+    uint64_t *count = ps_routes_row(&ps_wait_table, row, request)->count;
     PS_ADD(count[PS_WAIT_BLOCKED], times->blocked);
     PS_ADD(count[PS_WAIT_VM_LOCK], times->vm_lock);
     if (times->longest > PS_READ(count[PS_WAIT_LONGEST])) PS_WRITE(count[PS_WAIT_LONGEST], times->longest);
@@ -64,7 +65,7 @@ void ps_waits_keep(uint32_t number, const ps_wait_times *times)
 {
     if (!unnamed.row) PS_WRITE_RELEASE(unnamed.row, row_of(no_name(), &ps_site_none, &ps_site_none));
     if (!unnamed.row || number >= PS_WAITS_KEPT) {
-        ps_waits_add(no_name(), &ps_site_none, &ps_site_none, times);
+        ps_waits_add(no_name(), &ps_site_none, &ps_site_none, NULL, times);
         return;
     }
     ps_wait_times *kept = &unnamed.kept[number];
@@ -125,6 +126,8 @@ static bool fire_row(ps_row *row, const ps_row_subject *of)
         .holder_file = holder->file,
         .holder_line = holder->line,
         .holder_id = holder == &ps_site_none ? 0 : (uintptr_t)holder,
+        .request = of->request->name,
+        .request_number = of->request->line,
     };
     ps_fire_wait__stats(what->name, place->file, place->line, waits, ps_row_take(row, PS_WAIT_BLOCKED),
                         &more);

@@ -7,6 +7,7 @@
 #define PS_WAITS_H
 
 #include "table/feature.h"
+#include "table/routes.h"
 
 extern const ps_feature ps_waits_feature;
 extern ps_table ps_wait_table;
@@ -26,10 +27,10 @@ typedef struct ps_wait_times {
 } ps_wait_times;
 
 /*
- * Adds waits to their row. holder: ps_site_none when it is not known. What has no memory for a row
- * is in the overflow row, and counted there.
+ * Adds waits to their row. holder: ps_site_none when it is not known. request: as for
+ * ps_routes_row(). What has no memory for a row is in the overflow row, and counted there.
  */
-void ps_waits_add(const ps_site *what, const ps_site *place, const ps_site *holder,
+void ps_waits_add(const ps_site *what, const ps_site *place, const ps_site *holder, ps_counted *request,
                   const ps_wait_times *times);
 /* Counts a wait that could not be timed for lack of memory: the overflow row has it without a time. */
 void ps_waits_add_untimed(void);
@@ -37,7 +38,7 @@ void ps_waits_add_untimed(void);
 /*
  * Waits whose names the VM finds later. It has a number for each kind of them. What it has not taken
  * when the rows are cut is in a row named "(unnamed)", so each wait is in the interval in which it
- * ended. All are called with the VM lock.
+ * ended. That row belongs to no request. All are called with the VM lock.
  */
 enum { PS_WAITS_KEPT = 256 };
 /* number: below PS_WAITS_KEPT. Any other: there is no room, and the waits get no names. */

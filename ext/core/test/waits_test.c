@@ -13,9 +13,14 @@ static const ps_site *site(const char *name, uint64_t line)
 static const ps_wait_times one = {.waits = 1, .blocked = 500, .vm_lock = 20, .longest = 520},
                            three = {.waits = 3, .blocked = 900, .vm_lock = 60, .longest = 700};
 
+static void add_in(ps_counted *request, const ps_wait_times *times)
+{
+    ps_waits_add(site("Thread::Queue#pop", 0), site("Shop#work", 6), &ps_site_none, request, times);
+}
+
 static void add(const ps_wait_times *times)
 {
-    ps_waits_add(site("Thread::Queue#pop", 0), site("Shop#work", 6), &ps_site_none, times);
+    add_in(NULL, times);
 }
 
 /* Flushes, and returns the event that ended the flush. */
@@ -53,6 +58,70 @@ static void sums_waits_of_one_place(void)
     CHECK_EQUAL(event.more.wait.vm_lock, 80);
     CHECK_EQUAL(event.more.wait.longest, 700);
     begin_again();
+}
+
+/* The row of this request that the last flush fired. */
+static struct recorded row_in(const char *request)
+{
+    for (size_t i = 0; i < recorder_total(); i++) {
+        struct recorded event = recorder_at(i);
+        if (event.probe == PS_PROBE_WAIT__STATS && strcmp(event.more.wait.request, request) == 0)
+            return event;
+    }
+    return (struct recorded){0};
+}
+
+static void gives_waits_to_the_route_of_their_request(void)
+{
+    RAISE(STATS__BY_REQUEST);
+    ps_counted slow = {0}, quick = {0};
+    add_in(&slow, &three);
+    add_in(&quick, &one);
+    add(&one);
+    flush();
+    CHECK_EQUAL(waits_told(), 1); /* the routes of the others are not known yet */
+    CHECK_STRING(row_in("").text[0], "Thread::Queue#pop");
+    CHECK_EQUAL(row_in("").more.wait.request_number, 0);
+
+    ps_routes_known(&slow, "GET", "/orders/:id");
+    add_in(&slow, &one);
+    ps_routes_end(&slow);
+    flush();
+    CHECK_EQUAL(waits_told(), 4);
+    struct recorded event = row_in("GET /orders/:id");
+    CHECK_STRING(event.text[0], "Thread::Queue#pop");
+    CHECK_EQUAL(event.arg[2], 6);
+    CHECK_EQUAL(event.arg[3], 4);
+    CHECK_EQUAL(event.arg[4], 1400);
+    CHECK_EQUAL(event.more.wait.vm_lock, 80);
+    CHECK_EQUAL(event.more.wait.longest, 700);
+    CHECK_STRING(event.more.wait.function, "Shop#work");
+    CHECK(event.more.wait.request_number > 0);
+
+    ps_routes_known(&quick, "GET", "/quick");
+    ps_routes_end(&quick);
+    flush();
+    CHECK_EQUAL(waits_told(), 1);
+    CHECK_EQUAL(row_in("GET /quick").more.wait.longest, 520);
+    begin_again();
+    LOWER(STATS__BY_REQUEST);
+}
+
+static void counts_in_no_request_what_has_no_memory_for_it(void)
+{
+    RAISE(STATS__BY_REQUEST);
+    ps_counted request = {0};
+    add(&one);
+    ps_memory_set_limit(1);
+    add_in(&request, &three);
+    ps_memory_set_limit(0);
+    ps_routes_known(&request, "GET", "/orders");
+    ps_routes_end(&request);
+    flush();
+    CHECK_EQUAL(waits_told(), 4);
+    CHECK_EQUAL(row_in("").arg[3], 4);
+    begin_again();
+    LOWER(STATS__BY_REQUEST);
 }
 
 static void tells_at_the_flush_what_has_no_name_yet(void)
@@ -161,6 +230,8 @@ int main(void)
     RAISE(STATS__DONE);
     RUN(reports_waits_without_memory_in_the_overflow_row);
     RUN(sums_waits_of_one_place);
+    RUN(counts_in_no_request_what_has_no_memory_for_it);
+    RUN(gives_waits_to_the_route_of_their_request);
     RUN(tells_at_the_flush_what_has_no_name_yet);
     RUN(tells_under_its_name_what_was_named_in_time);
     RUN(gives_no_name_where_there_is_no_room);

@@ -354,6 +354,13 @@ struct ps_more_wait__stats {
     uint64_t holder_line; /* its line at that moment, or 0 */
     /* identifies holder, holder_file and holder_line while a tracer listens, or 0 */
     uint64_t holder_id;
+    /*
+     * while a tracer listens to stats__by_request: method and route of the request to which the row
+     * belongs, or empty
+     */
+    const char *request;
+    /* a number for that method and route, the same in each process, or 0 */
+    uint64_t request_number;
 };
 
 void ps_fire_function__entry(const char *function, const char *file, uint64_t line, uint64_t depth, uint64_t kind, const struct ps_more_function__entry *more);

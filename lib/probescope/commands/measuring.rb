@@ -172,7 +172,10 @@ module Probescope
       end
 
       # Whether the kernel reports what the runtime of the processes does not (Program::BY_KERNEL).
-      def by_kernel? = @programs.to_a.include?(Tracing::Program::BY_KERNEL.fetch(name, []).first)
+      def by_kernel?
+        asked = @by_request ? "#{name}_by_request" : name
+        @programs.to_a.include?(Tracing::Program::BY_KERNEL.fetch(asked, []).first)
+      end
 
       # The result of the trace, after its end.
       def result = Tracing::Result.new(output, @ended, program_path)

@@ -10,6 +10,7 @@ module Probescope
     # Waits of threads, sorted by the time that they were blocked.
     class Waits < Table
       PROGRAM = "waits.bt"
+      BY_REQUEST = true
       USAGE = "waits -p PID [options]"
       ABOUT = <<~TEXT
         What do threads wait for, at which line, and whose line ended the wait? A wait counts in the interval
@@ -38,12 +39,17 @@ module Probescope
           AT         nearest line of the application's own code among the innermost 16 frames, otherwise the
                      nearest line of Ruby code. By the kernel: line of the innermost function of the
                      application, or (definition) where only the line is known at which it is defined
+          REQUEST    with --by-request: method and route, as in `hot`. The waits of a request whose route is
+                     known at its end only are in the interval in which it ends. By the kernel: method
+                     and path, in which ids are *. - where there is no request, or none that is known, as
+                     for (unnamed)
           ENDED BY   where the thread was that ended most of the time blocked: it unlocked the Mutex, or filled
                      the Queue (Ruby 3.3 and later). By the kernel: for locks, file locks (flock) and the GIL
       TEXT
       EXAMPLES = <<~TEXT
         probescope waits -p 4711                for 10 seconds
         probescope waits -p 4711 -d 60 --min 1  a minute, what has 1 % of the blocked time and more
+        probescope waits -p 4711 --by-request   for which requests
         probescope waits -p 4711 --json | jq '.rows[0].holders'
       TEXT
       MIN = "the blocked time"
@@ -59,9 +65,14 @@ module Probescope
       class Report < Tracing::Report
         def more = {known_by: "process", reach: []}
 
+        def not_covered
+          route = "not covered: waits of requests whose route was not known when the interval ended"
+          [*super, *(route if @by_request && more[:known_by] == "process")]
+        end
+
         def rows
-          same = result.rows_apart.group_by { |row| row.names.first(4) }
-          found = same.map { |names, rows| line(names, rows) }
+          same = result.rows_apart.group_by { |row| [request(row), row.names.first(4)] }
+          found = same.map { |(request, names), rows| {**request, **line(names, rows)} }
           all = sum(found, :blocked_ns)
           sorted(found, :blocked_ns, :waits).each { |row| row[:blocked_share] = ratio(row[:blocked_ns], all) }
         end
@@ -92,7 +103,7 @@ module Probescope
         end
 
         def holder(row)
-          pid, number = row.names.last(2)
+          pid, number = row.names[4, 2]
           places[[pid, Tracing::Result.request(number)]]
         end
 
@@ -105,8 +116,8 @@ module Probescope
       end
 
       # What the kernel reports (waits_kernel.bt). A key of the program's maps has the process, the
-      # function's site, its instruction, what it waited for, and site and instruction of the thread
-      # that ended the wait.
+      # function's site, its instruction, what it waited for, site and instruction of the thread that
+      # ended the wait, and with --by-request the number of the request.
       class KernelReport < Report
         # The program's number for a wait for CPython's GIL. Others are one more than a system call's.
         GIL = 60_002
@@ -118,11 +129,13 @@ module Probescope
                          "ready" => "lock, queue, sleep, socket or child"}.freeze
         # Calls of the kind "file" whose file may be a pipe or a socket.
         ANY_FILE = %w[read write readv writev].freeze
+        # The fields of a wait that tell its row from others; the first two with --by-request.
+        NAMES = %i[method route what call file line line_is function].freeze
 
         def more = {known_by: "kernel", reach: [REACH]}
 
         def rows
-          same = waits.group_by { |wait| wait.values_at(:what, :call, :file, :line, :line_is, :function) }
+          same = waits.group_by { |wait| wait.values_at(*NAMES) }
           found = same.values.map { |all| merged(all) }
           all = sum(found, :blocked_ns)
           sorted(found, :blocked_ns, :waits).each { |row| row[:blocked_share] = ratio(row[:blocked_ns], all) }
@@ -138,11 +151,12 @@ module Probescope
         # A Hash for each entry of the program's maps.
         def waits
           result.map("waits").map do |key, count|
-            pid, site, at, what, *by = Tracing::Result.numbers(key)
-            by = by.first.positive? ? place_of(pid, *by) : {}
+            pid, site, at, what, waker, waker_at, request = Tracing::Result.numbers(key)
+            by = waker.positive? ? place_of(pid, waker, waker_at) : {}
             figures = {waits: Tracing::Result.number(count), blocked_ns: figure("blocked_ns", key),
                        longest_ns: figure("longest_ns", key)}
-            place_of(pid, site, at).merge(waited_for(pid, what), figures, by: by)
+            names = {**request_of(request), **place_of(pid, site, at), **waited_for(pid, what)}
+            {**names, **figures, by: by}
           end
         end
 
@@ -150,7 +164,7 @@ module Probescope
 
         def merged(waits)
           count, blocked = sum(waits, :waits), sum(waits, :blocked_ns)
-          names = waits.first.slice(:what, :call, :file, :line, :line_is, :function)
+          names = waits.first.slice(*NAMES)
           longest = waits.map { |wait| wait[:longest_ns] }.max
           names.merge(waits: count, blocked_ns: blocked, vm_lock_ns: nil, longest_ns: longest,
                       mean_ns: ratio(blocked, count)&.round, holders: holders_of(waits))
@@ -197,11 +211,6 @@ module Probescope
 
       private
 
-      def options(parser)
-        super
-        refuse_by_request(parser)
-      end
-
       def heard(answer)
         super
         return unless answer[:is] == "attached"
@@ -211,7 +220,9 @@ module Probescope
 
       def program_arguments = [*super, Syscalls.file_lock]
 
-      def report_of(part) = (by_kernel? ? KernelReport : Report).new(part, definition)
+      def report_of(part)
+        (by_kernel? ? KernelReport : Report).new(part, definition, by_request: @by_request)
+      end
     end
   end
 end

@@ -254,8 +254,8 @@ module Probescope
           samples: false
         ),
         "waits" => Definition.new(
-          fields: %i[pid file line what call line_is function waits blocked_ns vm_lock_ns mean_ns longest_ns holders
-                     blocked_share],
+          fields: %i[pid method route file line what call line_is function waits blocked_ns vm_lock_ns mean_ns longest_ns
+                     holders blocked_share],
           columns: [
             ["SHARE", :share, :blocked_share, false],
             ["BLOCKED", :time, :blocked_ns, false],
@@ -271,7 +271,7 @@ module Probescope
           nothing: "no thread waited",
           not_covered: "waits that were under way when the interval ended",
           map_keys: 16_384,
-          map_keys_by_request: 16_384,
+          map_keys_by_request: 32_768,
           samples: false
         )
       }.freeze

@@ -19,7 +19,9 @@ module Probescope
 
       # Programs that find in the kernel what the runtime of a process does not report: {program =>
       # [the other program, the runtimes that it is for]}.
-      BY_KERNEL = {"waits" => ["waits_kernel", %w[ruby python]], "gvl" => ["gvl_kernel", %w[python]]}.freeze
+      BY_KERNEL = {"waits" => ["waits_kernel", %w[ruby python]],
+                   "waits_by_request" => ["waits_kernel_by_request", %w[ruby python]],
+                   "gvl" => ["gvl_kernel", %w[python]]}.freeze
 
       # Programs that tell lines, and the runtimes whose lines they find.
       LINES = {"syscalls_lines" => %w[python]}.freeze

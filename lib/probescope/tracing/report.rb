@@ -81,12 +81,13 @@ module Probescope
       # How many there were in each second of the interval; nil without an interval.
       def per_second(count) = ratio(count, result.seconds)&.round(3)
 
-      # Sorts by the keys, the largest value first. Ties are sorted by place, and waits of one place by
-      # what they wait for, so that two runs show the same order.
+      # Sorts by the keys, the largest value first. Ties are sorted by place, waits of one place by what
+      # they wait for, and requests by name, so that two runs show the same order.
       def sorted(rows, *keys)
         rows.sort_by do |row|
           place = row.values_at(:file, :line).join(":")
-          [*keys.map { |key| -(row[key] || 0) }, place, *row.values_at(:what, :call).map(&:to_s)]
+          names = row.values_at(:what, :call, :method, :route).map(&:to_s)
+          [*keys.map { |key| -(row[key] || 0) }, place, *names]
         end
       end
     end

@@ -445,6 +445,8 @@ ALL: Dict[str, Definition] = {
     "waits": Definition(
         fields=(
             "pid",
+            "method",
+            "route",
             "file",
             "line",
             "what",
@@ -474,7 +476,7 @@ ALL: Dict[str, Definition] = {
         nothing="no thread waited",
         not_covered="waits that were under way when the interval ended",
         map_keys=16_384,
-        map_keys_by_request=16_384,
+        map_keys_by_request=32_768,
         samples=False,
     ),
 }

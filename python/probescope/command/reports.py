@@ -411,11 +411,15 @@ class Waits(Report):
     def more(self) -> Row:
         return {"known_by": "process", "reach": self.REACH}
 
+    def not_covered(self) -> List[str]:
+        route = "not covered: waits of requests whose route was not known when the interval ended"
+        return [*super().not_covered(), *([route] if self.by_request else [])]
+
     def rows(self) -> List[Row]:
         lines: Dict[Any, List[Kept]] = {}
         for row in self.result.rows():
-            lines.setdefault(tuple(row.names[:4]), []).append(row)
-        found = [self._line(names, rows) for names, rows in lines.items()]
+            lines.setdefault((*row.names[:4], *row.names[6:]), []).append(row)
+        found = [{**self.request(rows[0]), **self._line(names[:4], rows)} for names, rows in lines.items()]
         blocked = total(found, "blocked_ns")
         return [
             {**row, "blocked_share": ratio(row["blocked_ns"], blocked)}
@@ -468,8 +472,8 @@ class Waits(Report):
 
 class WaitsByKernel(Report):
     """What the kernel reports (waits_kernel.bt). A key of the program's maps has the process, the
-    function's site, its instruction, what it waited for, and site and instruction of the thread that
-    ended the wait.
+    function's site, its instruction, what it waited for, site and instruction of the thread that ended
+    the wait, and with --by-request the number of the request.
     """
 
     SHARE = "blocked_share"
@@ -498,14 +502,15 @@ class WaitsByKernel(Report):
     }
     # Calls of the kind "file" whose file may be a pipe or a socket.
     ANY_FILE = ("read", "write", "readv", "writev")
-    PLACE = ("function", "file", "line", "line_is")
+    # The fields of a wait that tell its row from others; the first two with --by-request.
+    NAMES = ("method", "route", "what", "call", "function", "file", "line", "line_is")
 
     def rows(self) -> List[Row]:
         self._names = {numbers(key): names[:3] for key, names in self.result.map("row").items()}
         self._lines = KernelLines(self.result)
         same: Dict[Any, List[Row]] = {}
         for wait in self._waits():
-            same.setdefault(tuple(wait[name] for name in ("what", "call", *self.PLACE)), []).append(wait)
+            same.setdefault(tuple(map(wait.get, self.NAMES)), []).append(wait)
         found = ordered([self._merged(waits) for waits in same.values()], "blocked_ns", "waits")
         blocked = total(found, "blocked_ns")
         return [{**row, "blocked_share": ratio(row["blocked_ns"], blocked)} for row in found]
@@ -524,17 +529,18 @@ class WaitsByKernel(Report):
         """Returns a row for each entry of the program's maps."""
         found = []
         for key, times in self.result.map("waits").items():
-            pid, site, instruction, what, waker, at = numbers(key)
+            pid, site, instruction, what, waker, at, *request = numbers(key)
             figures = {name: int(self.result.map(name).get(key, 0)) for name in ("blocked_ns", "longest_ns")}
             by = self._place(pid, waker, at) if waker else {"function": None}
             where = {**self._place(pid, site, instruction), **self._waited_for(what)}
+            where.update(self.requested(*request) if request else {})
             found.append({**where, "by": by, "waits": int(times), **figures})
         return found
 
     def _merged(self, waits: List[Row]) -> Row:
         times, blocked = total(waits, "waits"), total(waits, "blocked_ns")
         return {
-            **{name: waits[0][name] for name in ("what", "call", *self.PLACE)},
+            **{name: waits[0][name] for name in self.NAMES if name in waits[0]},
             "waits": times,
             "blocked_ns": blocked,
             "vm_lock_ns": None,
@@ -1098,12 +1104,14 @@ def total(rows: List[Row], name: str) -> int:
 
 
 def ordered(rows: List[Row], *names: str) -> List[Row]:
-    """Sorts in place: the largest first, ties by place, and waits of one place by what they wait for."""
+    """Sorts in place: the largest first, ties by place, waits of one place by what they wait for, and
+    requests by name.
+    """
     rows.sort(
         key=lambda row: (
             [-(row[name] or 0) for name in names],
             f"{row.get('file') or ''}:{row.get('line') or ''}",
-            *(row.get(name) or "" for name in ("what", "call")),
+            *(row.get(name) or "" for name in ("what", "call", "method", "route")),
         )
     )
     return rows

@@ -165,6 +165,7 @@ def run(options: Any) -> int:
 # probe, the runtimes that it is for)}.
 BY_KERNEL = {
     "waits": ("waits_kernel", "wait__stats", ("ruby", "python")),
+    "waits_by_request": ("waits_kernel_by_request", "wait__stats", ("ruby", "python")),
     "gvl": ("gvl_kernel", "gvl__wait", ("python",)),
 }
 
@@ -300,7 +301,7 @@ def program_name(options: Any) -> str:
                 f"probescope trace syscalls -p {options.pid} --by line",
             )
         name = BY_LINE
-    if options.by_request and name in ("offcpu", "waits", "waits_kernel"):
+    if options.by_request and name == "offcpu":
         raise Usage(
             f"{name} does not tell requests apart yet (docs/decisions/236-requests-in-the-record.md)",
             f"probescope trace syscalls -p {options.pid} --by-request: time in system calls, with waits",
