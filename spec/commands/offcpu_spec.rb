@@ -1,17 +1,15 @@
 # frozen_string_literal: true
 
 require "spec_helper"
-require "support/host_helpers"
-require "support/schemas"
+require "support/shared/worker"
 require "probescope/cli"
 
-# A process works once for each SIGUSR1, and prints how long each function was off the CPU by its own
-# clocks: the wall time without the thread's CPU time. And how often the kernel took its CPU away.
+# The process prints how long each function was off the CPU by its own clocks: the wall time without
+# the thread's CPU time. And how often the kernel took its CPU away.
 RSpec.describe "offcpu on a Ruby process", :bpf do
   work = <<~'RUBY'
     require "json"
     require "socket"
-    $stdout.sync = true
     LOCK = Mutex.new
     HELD = Queue.new
     ANSWERS = Queue.new
@@ -68,53 +66,26 @@ RSpec.describe "offcpu on a Ruby process", :bpf do
         own(:waits_for_a_child) { waits_for_a_child }
         in_threads
         own(:computes) { computes }
+        puts "own #{JSON.generate($own)}"
       end
     end
 
-    class Main
-      def serve
-        trap("USR1") { $go = true }
-        12.times { Thread.new { sleep } } # these have no event at all
-        shop = Shop.new
-        puts "ready"
-        loop do
-          sleep 0.05
-          next unless $go
-
-          $go = false
-          shop.work
-          puts "worked #{JSON.generate($own)}"
-        end
-      end
-    end
-
-    Main.new.serve
+    12.times { Thread.new { sleep } } # these have no event at all
   RUBY
 
-  before do
-    @folder = Dir.mktmpdir
-    File.write(File.join(@folder, "worker.rb"), work)
-  end
-  after { FileUtils.rm_rf(@folder) }
-
-  def shop = @shop ||= target(File.join(@folder, "worker.rb")).ready
+  include_context "with a worker", work
 
   # Runs the command while the process works once. Returns its JSON, {function => [ns, times]}, the
   # number of threads, and how many switches the program did not see.
   def traced
-    command = probescope_start("offcpu", "-p", shop.pid, "-d", 600, "--json")
-    command.await_line(/listens to every system call/, stream: :err, within: 120)
-    shop.await_on("function__here")
-    flushes = shop.info.header[:flushes]
-    await("its interval") { shop.info.header[:flushes] >= flushes + 3 }
-    yield if block_given?
-    shop.signal(:USR1)
-    own = JSON.parse(shop.await_line(/\Aworked (.*)/)[1])
+    (command,) = started = tracing("offcpu", [])
+    work_once(shop)
+    own = JSON.parse(shop.out[/^own (.*)$/, 1])
     threads = Dir.children("/proc/#{shop.pid}/task").size
-    expect(command.stop(:INT).exitstatus).to eq(0), command.err
+    (told,) = results("offcpu", started)
     @warned = command.err
     missed = command.err[/switches of threads that were not seen: ([\d,]+)/, 1].to_s.delete(",").to_i
-    [JSON.parse(command.out).tap { |told| expect(told).to fit_the_schema_of("offcpu") }, own, threads, missed]
+    [told, own, threads, missed]
   end
 
   def row(told, function) = told["rows"].find { |one| one["function"] == "Shop##{function}" }

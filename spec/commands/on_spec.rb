@@ -1,15 +1,13 @@
 # frozen_string_literal: true
 
 require "spec_helper"
-require "support/host_helpers"
-require "support/schemas"
+require "support/shared/worker"
 require "probescope/cli"
 
-# A process works once for each SIGUSR1, and knows which events it makes in which function.
+# The process knows which events it makes in which function.
 RSpec.describe "on EVENT, with a Ruby process", :bpf do
   work = <<~'RUBY'
     require "fiddle"
-    $stdout.sync = true
     C = Fiddle::Handle::DEFAULT
     LONG, POINTER, INT = Fiddle::TYPE_LONG, Fiddle::TYPE_VOIDP, Fiddle::TYPE_INT
     LABS = Fiddle::Function.new(C["labs"], [LONG], LONG)
@@ -76,64 +74,19 @@ RSpec.describe "on EVENT, with a Ruby process", :bpf do
       end
     end
 
-    class Main
-      def serve
-        trap("USR1") { $go = true }
-        trap("USR2") { exit! }
-        shop = Shop.new
-        puts "labs #{C["labs"].to_i}"
-        puts "ready"
-        loop do
-          sleep 0.01
-          next unless $go
-
-          $go = false
-          shop.work
-          puts "worked"
-        end
-      end
-    end
-
-    Main.new.serve
+    puts "labs #{C["labs"].to_i}"
+    trap("USR2") { exit! }
   RUBY
 
-  before do
-    @folder = Dir.mktmpdir
-    File.write(File.join(@folder, "worker.rb"), work)
-  end
-  after { FileUtils.rm_rf(@folder) }
-
-  def shop = @shop ||= start
-  def start = target(File.join(@folder, "worker.rb")).ready
+  include_context "with a worker", work
 
   # Runs these commands at the same time while the processes work once. Returns their JSON. The block
   # runs when all probes are attached.
   def traced(*commands, processes: [shop])
-    started = commands.map do |words|
-      pids = processes.flat_map { |process| ["-p", process.pid] }
-      probescope_start("on", *words, *pids, "-d", 600, "--json")
-    end
-    started.each do |command|
-      command.await_line(/probescope: (listens to|stops each call)/, stream: :err, within: 600)
-    end
+    started = tracing("on", *commands, processes: processes)
     yield if block_given?
-    processes.each do |process|
-      await_intervals(process)
-      process.signal(:USR1)
-      process.await_line(/\Aworked$/)
-    end
-    started.map do |command|
-      expect(command.stop(:INT).exitstatus).to eq(0), command.err
-      JSON.parse(command.out).tap { |told| expect(told).to fit_the_schema_of("on") }
-    end
-  end
-
-  # The command has said who pays, so all its probes are attached. The second flush after that is in
-  # its interval.
-  def await_intervals(process)
-    process.await_on("function__here")
-    flushes = process.info.header[:flushes]
-    await("its interval", within: 60) { process.info.header[:flushes] >= flushes + 3 }
+    work_once(*processes)
+    results("on", started)
   end
 
   # {function => figure}, of the functions of Shop
@@ -206,11 +159,8 @@ RSpec.describe "on EVENT, with a Ruby process", :bpf do
 
   # endings_spec.rb has the end of a process for another command.
   it "shows what was counted until the process ended", full: "another one of its kind" do
-    command = probescope_start("on", asked, "-p", shop.pid, "-d", 600, "--json")
-    command.await_line(/listens to/, stream: :err, within: 600)
-    await_intervals(shop)
-    shop.signal(:USR1)
-    shop.await_line(/\Aworked$/)
+    (command,) = tracing("on", [asked])
+    work_once(shop)
     await_intervals(shop)
     shop.signal(:USR2)
     expect(command.wait(within: 60).exitstatus).to eq(0), command.err

@@ -1,16 +1,12 @@
 # frozen_string_literal: true
 
 require "spec_helper"
-require "support/host_helpers"
-require "support/schemas"
+require "support/shared/worker"
 require "probescope/cli"
 
-# A process works once for each SIGUSR1, and prints which calls it has made. It was attached to in
-# the middle of calls of Main#serve and Thread's block.
+# The process was attached to in the middle of calls of Main#serve and Thread's block.
 RSpec.describe "syscalls on a Ruby process", :bpf do
   work = <<~'RUBY'
-    require "tmpdir"
-    $stdout.sync = true
     FOLDER = ARGV.first
     FILE = File.join(FOLDER, "known")
     File.write(FILE, "x")
@@ -18,7 +14,7 @@ RSpec.describe "syscalls on a Ruby process", :bpf do
              "/nowhere/#{"x" * 200}"].freeze
 
     class Shop
-      def initialize(io) = @io = io
+      def initialize = @io = File.open("/dev/null", "w")
       def stats = 100.times { File.stat(FILE) }
       def writes = 50.times { @io.syswrite("four") }
 
@@ -89,59 +85,15 @@ RSpec.describe "syscalls on a Ruby process", :bpf do
         public_send("odd,\"name\"\n\e[31m")
       end
     end
-
-    class Main
-      def serve
-        trap("USR1") { $go = true }
-        shop = Shop.new(File.open("/dev/null", "w"))
-        puts "ready"
-        loop do
-          sleep 0.01
-          next unless $go
-
-          $go = false
-          shop.work
-          puts "worked"
-        end
-      end
-    end
-
-    Main.new.serve
   RUBY
 
-  before do
-    @folder = Dir.mktmpdir
-    File.write(File.join(@folder, "worker.rb"), work)
-  end
-  after { FileUtils.rm_rf(@folder) }
-
-  def shop = @shop ||= target(File.join(@folder, "worker.rb"), @folder).ready
+  include_context "with a worker", work
 
   # Runs these commands at the same time while the process works once. Returns their JSON.
   def traced(*commands)
-    started = commands.map do |options|
-      probescope_start("syscalls", "-p", shop.pid, "-d", 600, "--json", *options)
-    end
-    started.each { |command| command.await_line(/listens to every system call/, stream: :err) }
-    await("bpftraces", within: 60) { tracers_of(shop.pid).size >= commands.size }
-    shop.await_on("function__here")
-    await_intervals(commands.size)
-    shop.signal(:USR1)
-    shop.await_line(/\Aworked$/)
-    started.map do |command|
-      expect(command.stop(:INT).exitstatus).to eq(0), command.err
-      JSON.parse(command.out).tap { |told| expect(told).to fit_the_schema_of("syscalls") }
-    end
-  end
-
-  # A bpftrace that waits for events has attached all its probes; the second flush after that is in
-  # its interval.
-  def await_intervals(count)
-    await("#{count} attached", within: 60) do
-      tracers_of(shop.pid).all? { |path| File.read(File.join(File.dirname(path), "wchan")).include?("epoll") }
-    end
-    flushes = shop.info.header[:flushes]
-    await("their intervals") { shop.info.header[:flushes] >= flushes + 3 }
+    started = tracing("syscalls", *commands)
+    work_once(shop)
+    results("syscalls", started)
   end
 
   # The sum of a figure over the rows of a function, by the name of the call.
