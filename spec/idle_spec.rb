@@ -4,7 +4,7 @@ require "support/idle_instructions"
 
 # The cost without a tracer, in instructions instead of nanoseconds. `bench/idle.rb` prints the
 # figures.
-RSpec.describe "A process that nobody traces", :slow do
+RSpec.describe "A process that nobody traces", :slow, :valgrind do
   before { skip "valgrind is not installed" unless system("sh", "-c", "command -v valgrind >/dev/null") }
 
   Support::IdleInstructions::WORKS.each do |what, work|

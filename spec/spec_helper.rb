@@ -30,7 +30,7 @@ RSpec.configure do |config|
 
   # What hangs fails, and says which example it was. Far above what the longest one takes on a slow
   # machine. within: seconds, for those that are long on purpose.
-  config.around { |example| Support::Turns.take { example.run } }
+  config.around { |example| Support::Turns.take(valgrind: example.metadata[:valgrind]) { example.run } }
   config.around { |example| Timeout.timeout(example.metadata.fetch(:within, 300)) { example.run } }
   config.before(:each, :bpf) { Support::Bpf.require! { |reason| skip reason } }
   # full: why the gate leaves it to .ci/full.

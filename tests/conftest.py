@@ -69,9 +69,9 @@ def pytest_make_collect_report() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def turn() -> Iterator[None]:
+def turn(request: pytest.FixtureRequest) -> Iterator[None]:
     """Makes each test wait while another job on this machine must run alone: `alone` in
-    spec/support/turns.rb, which does the same for RSpec.
+    spec/support/turns.rb, which does the same for RSpec, and has the reason for the mark "valgrind".
 
     A process that waits for "room" holds "next", so no later process enters "room" first.
     """
@@ -80,9 +80,12 @@ def turn() -> Iterator[None]:
         yield
         return
     with (
+        open(os.path.join(directory, "valgrind"), "w") as valgrind,
         open(os.path.join(directory, "next"), "w") as door,
         open(os.path.join(directory, "room"), "w") as room,
     ):
+        if request.node.get_closest_marker("valgrind"):
+            fcntl.flock(valgrind, fcntl.LOCK_EX)
         fcntl.flock(door, fcntl.LOCK_EX)
         fcntl.flock(room, fcntl.LOCK_SH)
         fcntl.flock(door, fcntl.LOCK_UN)

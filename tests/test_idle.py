@@ -17,6 +17,7 @@ from idle import LIMIT, per_round  # noqa: E402
     reason="of another CPython: 3.11 or 3.13, because it takes long",
 )
 @pytest.mark.slow
+@pytest.mark.valgrind
 def test_a_process_that_nobody_traces_spends_the_same_instructions_loaded_or_not():
     plain = per_round("plain")
     # Hash tables depend on addresses, so two runs of one program sometimes differ by more than

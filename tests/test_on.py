@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -163,6 +164,7 @@ def by_function(told, figure="events"):
 
 
 @pytest.mark.smoke
+@pytest.mark.valgrind
 def test_events_and_their_values_are_counted_by_function(bpf, program, children, tmp_path):
     counted, stacks, labs, mallocs, faults = traced(
         program,
@@ -225,6 +227,38 @@ def test_what_cannot_be_counted_is_said_before_bpftrace_starts(bpf, program, chi
         assert children[-1].wait() == status, children[-1]
         assert why in children[-1].err
         assert children[-1].err.count("\n") == 2
+
+
+@pytest.mark.skipif(not shutil.which("valgrind"), reason="valgrind is not installed")
+def test_a_uprobe_is_refused_while_valgrind_runs_code_of_its_file(bpf, program, children, tmp_path):
+    library, source = tmp_path / "part.so", tmp_path / "part.c"
+    source.write_text("int part(int x) { return x + 1; }")
+    subprocess.run(["cc", "-shared", "-fPIC", "-O0", "-o", str(library), str(source)], check=True)
+    load = f"import ctypes, gate, time; C = ctypes.CDLL({str(library)!r})\n"
+    loop = "print('ready', flush=True)\nwhile True:\n    C.part(1)\n    time.sleep(0.01)\n"
+    started = program(f"{load}{loop}")
+    started.line("ready")
+    wait_for("its library", lambda: maps_library(started.pid))
+    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
+
+    def trace(seconds):
+        words = ["uprobe:part.so:part", "-p", str(started.pid), "-d", str(seconds), "--json"]
+        children.append(Child([*COMMAND, "trace", "on", *words], env={**kept, "LANG": "C.UTF-8"}))
+        return children[-1].wait(), children[-1]
+
+    under = Child(["valgrind", "-q", "/bin/sleep", "600"], env={**kept, "LD_PRELOAD": str(library)})
+    children.append(under)
+    mapped = Path(f"/proc/{under.pid}/maps")
+    wait_for("valgrind", lambda: "-linux\n" in mapped.read_text() and "part.so" in mapped.read_text())
+    status, refused = trace(600)
+    assert status == 1, refused
+    assert f"a uprobe in part.so could end process {under.pid}, which valgrind runs" in refused.err
+    assert refused.err.count("\n") == 2
+    under.process.kill()
+    under.wait()
+    status, counted = trace(1)
+    assert status == 0, counted
+    assert json.loads(counted.out)["lost"]["untold"] > 0
 
 
 INJECTED = [
@@ -354,7 +388,7 @@ def test_the_reader_hands_over_a_descriptor_and_refuses_a_process_that_has_ended
         assert os.pread(descriptor, 4, 0) == b"\x7fELF"
         assert not os.get_inheritable(descriptor)
         os.close(descriptor)
-    assert reader.ask("maps", pid, file) is True
-    assert reader.ask("maps", os.getpid(), file) is False
+    assert reader.ask("runner", pid, file) == "kernel"
+    assert reader.ask("runner", os.getpid(), file) is None
     with pytest.raises(Refused, match="just ended"):
         reader.ask("function", Place(pid, b"1", None, 0), b"libplain.so", "public1")

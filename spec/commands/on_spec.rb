@@ -97,7 +97,8 @@ RSpec.describe "on EVENT, with a Ruby process", :bpf do
 
   asked = "tracepoint:syscalls:sys_enter_getpriority"
 
-  it "counts tracepoints, calls of C and page faults of each function, and adds up their values" do
+  it "counts tracepoints, calls of C and page faults of each function, and adds up their values",
+     :valgrind do
     counted, stacks, labs, mallocs, faults = traced(
       [asked], [asked, "--sum", "who", "--stack", "2"], ["uprobe:libc.so.6:labs", "--sum", "arg0"],
       ["uprobe:libc.so.6:malloc", "--sum", "arg0"], ["software:page-faults:1"]
@@ -136,7 +137,7 @@ RSpec.describe "on EVENT, with a Ruby process", :bpf do
   end
 
   # bpftrace 0.17 sets the breakpoint everywhere, also with -p. Later versions may not.
-  it "says how many processes a uprobe stops, and counts it in several processes", :slow do
+  it "says how many processes a uprobe stops, and counts it in several processes", :slow, :valgrind do
     skip "int3 is of x86-64" unless RbConfig::CONFIG["host_cpu"] == "x86_64"
 
     others = [start, start]
@@ -155,6 +156,35 @@ RSpec.describe "on EVENT, with a Ruby process", :bpf do
     expect(stopped).to eq([true, true, true])
     expect([alone, together].map { |told| by_function(told)["Shop#labs"] }).to eq([100, 200])
     expect(others.map { |process| breakpoint?(process) }).to eq([false, false])
+  end
+
+  it "refuses a uprobe while valgrind runs code of its file" do
+    skip "valgrind is not installed" unless system("sh", "-c", "command -v valgrind >/dev/null")
+
+    library = File.join(@folder, "part.so")
+    File.write("#{library}.c", "int part(int x) { return x + 1; }")
+    expect(system("cc", "-shared", "-fPIC", "-O0", "-o", library, "#{library}.c")).to be(true)
+    process = target(<<~RUBY, library).ready
+      require "fiddle"
+      part = Fiddle::Function.new(Fiddle.dlopen(ARGV.first)["part"], [Fiddle::TYPE_INT], Fiddle::TYPE_INT)
+      $stdout.sync = true
+      puts "ready"
+      loop { part.call(1) && sleep(0.01) }
+    RUBY
+    words = ["on", "uprobe:part.so:part", "-p", process.pid, "--json"]
+    under = keep(Support::Child.new("valgrind", "-q", "/bin/sleep", "600", env: {"LD_PRELOAD" => library}))
+    await("valgrind") do
+      maps = File.read("/proc/#{under.pid}/maps")
+      maps.match?(/-linux$/) && maps.include?(library)
+    end
+    refused = probescope(*words, "-d", 600)
+    expect([refused.status.exitstatus, refused.out]).to eq([1, ""]), refused.err
+    expect(refused.err.lines)
+      .to match([/a uprobe in part.so could end process #{under.pid}, which valgrind runs/, /\A  try: /])
+    under.stop(:KILL)
+    counted = probescope(*words, "-d", 1)
+    expect(counted.status.exitstatus).to eq(0), counted.err
+    expect(JSON.parse(counted.out)["lost"]["untold"]).to be_positive
   end
 
   # endings_spec.rb has the end of a process for another command.

@@ -128,8 +128,8 @@ module Probescope
         CFunction.find(place.pid, name, symbol, users)
       end
 
-      # Whether the process maps code of the file with this MappedFile#id.
-      def maps?(pid, id) = Mappings.code?(pid, id)
+      # See Mappings.runner.
+      def runner(pid, id) = Mappings.runner(pid, id)
 
       # See Otel::Resources. known: a snapshot.
       def resource(place, known)

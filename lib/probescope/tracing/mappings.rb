@@ -40,6 +40,8 @@ module Probescope
 
       LINE = /^([0-9a-f]+)-([0-9a-f]+) (\S{4}) ([0-9a-f]+) (\S+) ([1-9]\d*) +(.*)$/n
       CHUNK = 1 << 18
+      # The program of a valgrind tool: /usr/libexec/valgrind/memcheck-amd64-linux
+      VALGRIND = %r{/valgrind/[^/]+-linux\z}n
 
       module_function
 
@@ -62,14 +64,19 @@ module Probescope
         files.partition { |file| file.path.rpartition("/").last.include?("probescope") }.flatten(1)
       end
 
-      # Whether the process maps code of the file with this id.
-      def code?(pid, id)
+      # Who runs the process's code of the file with this id: :kernel or :valgrind. nil: the process maps
+      # no code of it.
+      def runner(pid, id)
+        code = valgrind = false
         File.open("/proc/#{pid}/maps", "rb") do |io|
-          each_line(io) do |_, _, rights, _, device, inode, _|
-            return true if rights.include?("x") && id == [device, inode]
+          each_line(io) do |_, _, rights, _, device, inode, path|
+            code ||= rights.include?("x") && id == [device, inode]
+            valgrind ||= path.match?(VALGRIND)
           end
         end
-        false
+        return unless code
+
+        valgrind ? :valgrind : :kernel
       end
 
       # Yields the fields of each line that names a file.

@@ -116,6 +116,7 @@ module Probescope
         @session = Session.new(@order, @probes, threads: @tracepoints.any?, waits: all_threads?,
                                                 elsewhere: (@tracepoints & ELSEWHERE).any?, event: @event)
         @session.choose
+        @mapping = @session.mapping(BESIDES)
         check_lines
       rescue Member::Unserved => e
         others = Program.by_kernel(names, e.runtime) or raise
@@ -247,7 +248,6 @@ module Probescope
       def wait_for_flushes
         members.each { |one| one.begin(now) }
         @others = @session.others(BESIDES)
-        @mapping = @session.mapping(BESIDES)
         go(:waiting)
         @tell.call(:attached, seconds: now - @began, pids: members.map(&:pid), by_pid: alone?,
                               programs: @chosen, mapping: @mapping)

@@ -233,14 +233,15 @@ module Probescope
 
       # How many processes run code of the file of a uprobe: [number, whether all processes could be
       # read]. nil for other events. bpftrace 0.17 sets the breakpoint in all of them, also with -p.
-      # seconds: for the search.
+      # Raises Error where valgrind runs one of them. seconds: for the search.
       def mapping(seconds)
         return unless @function
 
         pids = Survey.pids
-        answers = Reader.ask_each(:maps?, pids, @function.id, limit: Reader.deadline(seconds))
+        answers = Reader.ask_each(:runner, pids, @function.id, limit: Reader.deadline(seconds))
+        refuse_valgrind(pids.zip(answers).filter_map { |pid, runner| pid if runner == :valgrind })
         unknown = answers.count { |one| one.is_a?(Refused) && one.kind != :gone }
-        [answers.count(true), unknown.zero? && answers.size == pids.size]
+        [answers.count(:kernel), unknown.zero? && answers.size == pids.size]
       end
 
       # Raises Error where bpftrace has other numbers for processes than this process, and the
@@ -294,6 +295,15 @@ module Probescope
                           "process #{process.pid} maps another file #{found.path} than process " \
                           "#{members.first&.pid || "before"}",
                           "trace it by itself: -p #{process.pid}")
+      end
+
+      # valgrind reads a breakpoint as an instruction of the program.
+      def refuse_valgrind(pids)
+        return if pids.empty?
+
+        them = "process#{"es" unless pids.one?} #{pids.join(", ")}"
+        raise Error.new("a uprobe in #{@event.file} could end #{them}, which valgrind runs",
+                        "run the command when valgrind has ended")
       end
 
       def check_namespace(pid)

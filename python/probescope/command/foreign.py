@@ -12,11 +12,11 @@ import re
 from contextlib import contextmanager
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
-from probescope.command import c_function
+from probescope.command import c_function, mappings
 from probescope.command.elf import Elf, Malformed
 from probescope.command.errors import NotLoaded, Refused
 from probescope.command.info import Info
-from probescope.command.mappings import DELETED, Mapped, files, is_mapped
+from probescope.command.mappings import DELETED, Mapped, files
 from probescope.command.own import own_probes
 
 SYMBOL = "probescope_info"
@@ -90,9 +90,9 @@ def function(place: Place, name: bytes, symbol: str) -> Handed:
     return Handed(*c_function.find(place.pid, name, symbol))
 
 
-def maps(pid: int, file: Tuple[bytes, bytes]) -> bool:
-    """Whether the process maps code of the file with this device and inode."""
-    return is_mapped(pid, file)
+def runner(pid: int, file: Tuple[bytes, bytes]) -> Optional[str]:
+    """See mappings.runner."""
+    return mappings.runner(pid, file)
 
 
 def _listened(info: Info, semaphore: int) -> Optional[bool]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from typing import BinaryIO, Dict, Iterator, List, NamedTuple, Tuple
+from typing import BinaryIO, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from probescope.command import bounds, opened
 from probescope.command.errors import Refused
@@ -13,6 +13,8 @@ from probescope.command.errors import Refused
 LINE = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) (\S{4}) ([0-9a-f]+) (\S+) ([1-9][0-9]*) +(.*)$", re.MULTILINE)
 DELETED = b" (deleted)"
 CHUNK = 1 << 18
+# The program of a valgrind tool: /usr/libexec/valgrind/memcheck-amd64-linux
+VALGRIND = re.compile(rb"/valgrind/[^/]+-linux\Z")
 
 
 class Mapped(NamedTuple):
@@ -70,12 +72,16 @@ def in_text(text: BinaryIO, pid: int) -> List[Mapped]:
     return sorted(wanted, key=lambda file: b"probescope" not in file.path.rpartition(b"/")[2])
 
 
-def is_mapped(pid: int, file: Tuple[bytes, bytes]) -> bool:
-    """Whether the process maps code of the file with this device and inode."""
+def runner(pid: int, file: Tuple[bytes, bytes]) -> Optional[str]:
+    """Returns who runs the process's code of the file with this device and inode: "kernel" or
+    "valgrind". None: the process maps no code of it.
+    """
+    code = valgrind = False
     with open(f"/proc/{pid}/maps", "rb") as maps:
-        return any(
-            b"x" in rights and (device, inode) == file for _, _, rights, _, device, inode, _ in _lines(maps)
-        )
+        for _, _, rights, _, device, inode, path in _lines(maps):
+            code = code or (b"x" in rights and (device, inode) == file)
+            valgrind = valgrind or VALGRIND.search(path) is not None
+    return ("valgrind" if valgrind else "kernel") if code else None
 
 
 def _lines(text: BinaryIO) -> Iterator[Tuple[bytes, ...]]:

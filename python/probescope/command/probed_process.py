@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
-from probescope.command.errors import Refused
+from probescope.command.errors import CommandError, Refused
 from probescope.command.foreign import Place
 from probescope.command.reader import Reader
 
@@ -60,19 +60,29 @@ class ProbedProcess:
                 time.sleep(0.001)
 
 
-def mapping(file: Tuple[bytes, bytes], seconds: float) -> Tuple[int, bool]:
-    """Returns how many processes map code of a file, and whether all processes could be read. file: its
-    device and inode in a list of mappings. seconds: for the search.
+def mapping(file: Tuple[bytes, bytes], name: str, seconds: float) -> Tuple[int, bool]:
+    """Returns how many processes map code of a file, and whether all processes could be read. Raises
+    CommandError where valgrind runs one of them: valgrind reads the breakpoint of a uprobe as an
+    instruction of the program. file: its device and inode in a list of mappings. name: of the file, for
+    the message. seconds: for the search.
     """
-    found, whole, deadline = 0, True, time.monotonic() + seconds
-    for name in filter(str.isdigit, os.listdir("/proc")):
+    runners: Dict[int, Optional[str]] = {}
+    whole, deadline = True, time.monotonic() + seconds
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
         if time.monotonic() > deadline:
-            return found, False
+            whole = False
+            break
         try:
-            found += _READER.ask("maps", int(name), file)
+            runners[pid] = _READER.ask("runner", pid, file)
         except Refused as error:
             whole = whole and error.kind == "gone"
-    return found, whole
+    if ended := [str(pid) for pid, runner in runners.items() if runner == "valgrind"]:
+        them = f"process{'' if len(ended) == 1 else 'es'} {', '.join(ended)}"
+        raise CommandError(
+            f"a uprobe in {name} could end {them}, which valgrind runs",
+            "run the command when valgrind has ended",
+        )
+    return list(runners.values()).count("kernel"), whole
 
 
 def find(pid: int) -> ProbedProcess:

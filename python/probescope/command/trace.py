@@ -248,7 +248,7 @@ def with_program(
             )
         descriptor, file = process.function(os.fsencode(event.names[0]), event.names[1])
         link = f"/proc/{os.getpid()}/fd/{descriptor}"
-        event = event._replace(mapping=mapping(file, MAPPING_SECONDS))
+        event = event._replace(mapping=mapping(file, event.names[0], MAPPING_SECONDS))
     return event, event.program(path.read_text(encoding="utf-8"), link)
 
 
