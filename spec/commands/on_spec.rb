@@ -3,6 +3,7 @@
 require "spec_helper"
 require "support/shared/worker"
 require "probescope/cli"
+require "probescope/tracing/report"
 
 # The process knows which events it makes in which function.
 RSpec.describe "on EVENT, with a Ruby process", :bpf do
@@ -108,6 +109,8 @@ RSpec.describe "on EVENT, with a Ruby process", :bpf do
              "Shop#in_thread" => 60)
     expect(counted["lost"]).to include("unread" => 0, "map_full" => 0)
     expect(counted).to include("event" => asked, "reach" => [/every process of the machine/])
+    # The commands were ended early.
+    expect(counted["not_covered"]).to include(Probescope::Tracing::Report::BEYOND_THE_END)
 
     called = stacks["rows"].to_h do |row|
       [[row["function"], *row["callers"].map { |one| one["function"] }], row]

@@ -204,6 +204,7 @@ RSpec.describe "waits" do
       expect(told["known_by"]).to eq(by_process ? "process" : "kernel")
       expect(err).to include("the #{told["known_by"]} reports waits")
       expect(told["reach"].empty?).to be(by_process)
+      expect(told["not_covered"].grep(/also counted/).empty?).to be(by_process)
       clocks.each do |function, (least, most, whole)|
         rows = of(told, "Shop##{function}", (names.fetch(function) if by_process))
         expect(rows).not_to be_empty, "#{function}: #{told["rows"]}"

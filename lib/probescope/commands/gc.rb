@@ -46,6 +46,8 @@ module Probescope
 
         private
 
+        def live? = true
+
         def pauses(row)
           total = row.number("total_ns")
           count = row.number("collections")

@@ -37,6 +37,8 @@ module Probescope
 
         private
 
+        def live? = true
+
         def waits(row)
           thread, pid = row.names
           total = row.number("total_ns")

@@ -99,6 +99,8 @@ module Probescope
 
         private
 
+        def live? = true
+
         # [the innermost function and its callers, request_of()]
         def names_of(key)
           pid, *sites = numbers(key)

@@ -66,6 +66,8 @@ module Probescope
 
         private
 
+        def live? = true
+
         def requests(row, steps, statuses)
           method, route, digit = row.names
           count = row.number("requests") || 0

@@ -73,6 +73,8 @@ module Probescope
 
         private
 
+        def live? = true
+
         def call_of(row)
           id, parent = row.values("ids").map { |value| Tracing::Result.number(value) & Tracing::Result::ID }
           told = {elapsed_ns: row.number("elapsed_ns"), self_ns: row.number("self_ns"),

@@ -93,6 +93,8 @@ module Probescope
 
         private
 
+        def live? = true
+
         def sorted(rows)
           rows.sort_by do |row|
             [-row[:total_ns], -row[:calls],

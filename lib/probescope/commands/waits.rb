@@ -148,6 +148,8 @@ module Probescope
 
         private
 
+        def live? = true
+
         # A Hash for each entry of the program's maps.
         def waits
           result.map("waits").map do |key, count|

@@ -14,6 +14,8 @@ module Probescope
     class Report
       # What could not be read from the memory of the process.
       UNKNOWN = "(unknown)"
+      BEYOND_THE_END = "also counted: what came after the end of the interval, until bpftrace had detached " \
+                       "or the process had ended"
 
       attr_reader :result
 
@@ -36,13 +38,19 @@ module Probescope
       # The command's own fields in JSON, beside those of every table.
       def more = {}
 
-      # What the figures never cover, one text each.
-      def not_covered = ["not covered: #{@definition.not_covered}"].select { @definition.not_covered }
+      # What the figures never cover, or cover beyond the interval, one text each.
+      def not_covered
+        [*("not covered: #{@definition.not_covered}" if @definition.not_covered),
+         *(BEYOND_THE_END if live? && result.goes_on?)]
+      end
 
       # The text under the table, or nil. shown: Answer::Shown.
       def below(_shown) = nil
 
       private
+
+      # Whether the program counts events when they happen, and not the rows of a flush.
+      def live? = false
 
       # {method:, route:} of a row, for its JSON; {} without --by-request. The row's last name is
       # the number of the request.

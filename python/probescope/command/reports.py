@@ -28,6 +28,10 @@ FILES = "syscalls_files_"
 BY_LINE = "syscalls_lines"
 # What could not be read from the memory of the process.
 UNKNOWN = "(unknown)"
+BEYOND_THE_END = (
+    "also counted: what came after the end of the interval, until bpftrace had detached or the process "
+    "had ended"
+)
 
 
 class Report:
@@ -38,6 +42,8 @@ class Report:
     """
 
     SHARE = ""
+    # Whether the program counts events when they happen, and not the rows of a flush.
+    LIVE = False
     # What a trace listens to beside the process's own probes, and who else pays for it.
     REACH: List[str] = []
     # What is printed before the interval begins, beside that.
@@ -90,8 +96,11 @@ class Report:
         return {"reach": self.REACH} if self.REACH else {}
 
     def not_covered(self) -> List[str]:
-        """Returns one line for each kind of event that the figures cannot include."""
-        return [f"not covered: {self.definition.not_covered}"] if self.definition.not_covered else []
+        """Returns one line for each kind of event that the figures cannot include, or include beyond the
+        interval.
+        """
+        found = [f"not covered: {self.definition.not_covered}"] if self.definition.not_covered else []
+        return [*found, BEYOND_THE_END] if self.LIVE and self.result.goes_on else found
 
     def warnings(self, room: int) -> List[str]:
         """Returns warnings about incomplete figures. room: rows in each of bpftrace's maps."""
@@ -286,6 +295,7 @@ class Alloc(Report):
 
 class Requests(Report):
     SHARE = "time_share"
+    LIVE = True
     LINES = (
         "`use Probescope::Rack`, `probescope.wsgi(app)` or `probescope.asgi(app)` "
         "(docs/how-to/which-requests-are-slow-or-fail.md)"
@@ -342,6 +352,7 @@ class Requests(Report):
 
 class Gc(Report):
     SHARE = "share"
+    LIVE = True
 
     def rows(self) -> List[Row]:
         found = [self._kind(row) for row in self.result.rows()]
@@ -372,6 +383,7 @@ class Gc(Report):
 
 class Gvl(Report):
     SHARE = "wall_share"
+    LIVE = True
 
     def rows(self) -> List[Row]:
         return ordered([self._thread(row) for row in self.result.rows()], "total_ns", "waits")
@@ -477,6 +489,7 @@ class WaitsByKernel(Report):
     """
 
     SHARE = "blocked_share"
+    LIVE = True
     BEFORE = (
         "the kernel reports waits: the kind of system call, and not which lock, file or socket; who "
         "ended it for locks, flock and the GIL only; of threads that make calls of traced functions"
@@ -578,6 +591,7 @@ class WaitsByKernel(Report):
 class Slow(Report):
     """Calls, the longest first, each followed by the calls that it made."""
 
+    LIVE = True
     _left_out = 0
 
     def rows(self) -> List[Row]:
@@ -617,6 +631,7 @@ class Slow(Report):
 
 class Syscalls(Report):
     SHARE = "share"
+    LIVE = True
     REACH = [
         "listens to every system call of the machine: about 1 us for each call of the traced "
         "processes, and 0.1 us for each call of all others"
@@ -824,6 +839,7 @@ class On(Report):
     """An event of the kernel or of a C function, by the function in which it happened."""
 
     SHARE = "share"
+    LIVE = True
 
     def rows(self) -> List[Row]:
         same: Dict[Any, List[str]] = {}

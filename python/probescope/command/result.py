@@ -155,6 +155,13 @@ class Result:
             found.setdefault(row, {})[int(number)] = int(count)
         return found
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether the program still counted when bpftrace detached, or the process ended: the program
+        itself had not ended the interval, as after Ctrl-C.
+        """
+        return self.sum("on") > 0
+
     def map(self, name: str) -> Dict[str, Any]:
         """Returns a map as bpftrace printed it."""
         return self._maps.get(name, {})
