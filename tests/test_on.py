@@ -22,7 +22,8 @@ from tracing import Child, maps_library, wait_for
 
 COMMAND = [sys.executable, "-m", "probescope"]
 
-PROGRAM = """
+LONG = "name" * 25
+PROGRAM = f"""
 import ctypes, mmap, os, threading
 import gate
 
@@ -66,6 +67,9 @@ def in_thread():
     for _ in range(15):
         os.getpriority(os.PRIO_PROCESS, 0)
 
+def {LONG}():
+    os.getpriority(os.PRIO_PROCESS, 0)
+
 def labs():  # the sum of the arguments is 50
     for number in range(1, 101):
         C.labs(number if number % 2 == 0 else -number)
@@ -88,6 +92,7 @@ def work():
         thread.start()
     for thread in threads:
         thread.join()
+    {LONG}()
     labs()
     mallocs()
     memory = mmap.mmap(-1, PAGES * 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -177,7 +182,9 @@ def test_events_and_their_values_are_counted_by_function(bpf, program, children,
         ["software:page-faults"],
     )
     known = {"asks": 130, "raises": 1, "handles": 1, "generates": 20, "consumes": 10, "in_thread": 60}
-    assert by_function(counted) == known
+    assert by_function(counted) == {**known, LONG[:63]: 1}
+    assert "names that may be cut after 63 bytes: 1" in counted["not_covered"]
+    assert not any("may be cut" in line for line in labs["not_covered"])
     assert (counted["lost"]["unread"], counted["lost"]["map_full"]) == (0, 0)
     assert counted["event"] == ASKED
     assert any("also counted" in line for line in counted["not_covered"])  # ended by SIGINT

@@ -50,6 +50,8 @@ RSpec.describe "on EVENT, with a Ruby process", :bpf do
 
       def in_thread = 15.times { Process.getpriority(Process::PRIO_PROCESS, 0) }
 
+      define_method("name" * 25) { Process.getpriority(Process::PRIO_PROCESS, 0) }
+
       # The sum of the arguments is 50.
       def labs = (1..100).each { |number| LABS.call(number.even? ? number : -number) }
       def mallocs = 200.times { FREE.call(MALLOC.call(1 << 20)) }
@@ -68,6 +70,7 @@ RSpec.describe "on EVENT, with a Ruby process", :bpf do
         rescues
         fibers
         4.times.map { Thread.new { in_thread } }.each(&:join)
+        public_send("name" * 25)
         labs
         mallocs
         maps
@@ -106,7 +109,9 @@ RSpec.describe "on EVENT, with a Ruby process", :bpf do
     )
     expect(by_function(counted))
       .to eq("Shop#asks" => 150, "Shop#raises" => 1, "Shop#rescues" => 1, "Shop#in_fiber" => 20,
-             "Shop#in_thread" => 60)
+             "Shop#in_thread" => 60, "Shop##{"name" * 25}"[0, 63] => 1)
+    expect(counted["not_covered"]).to include("names that may be cut after 63 bytes: 1")
+    expect(labs["not_covered"].grep(/may be cut/)).to eq([])
     expect(counted["lost"]).to include("unread" => 0, "map_full" => 0)
     expect(counted).to include("event" => asked, "reach" => [/every process of the machine/])
     # The commands were ended early.

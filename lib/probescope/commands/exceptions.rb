@@ -44,7 +44,8 @@ module Probescope
         def nothing = unhandled? ? "no exception was raised that Python code handled" : super
 
         def not_covered
-          [("not in it: what was raised in Python 3.12 and later and no Python code handled" if unhandled?),
+          [*super,
+           ("not in it: what was raised in Python 3.12 and later and no Python code handled" if unhandled?),
            ("not in it: what was raised in Python 3.11 and C code swallowed" if pythons.min&.<(12))].compact
         end
 

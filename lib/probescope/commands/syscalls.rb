@@ -180,10 +180,12 @@ module Probescope
       class FilesReport < Report
         # The key of the function, and the numbers of call and error.
         KEY = /\A(\d+,\s*\d+),\s*(\d+),\s*(\d+),/
-        # A path of this length may be cut. The end of a cut character takes up to three bytes.
+        # A path of this length may be cut.
         CUT = 127
 
-        def more = {**super, cut_paths: number_of { |path| cut?(path) }, unread_paths: number_of(&:empty?)}
+        def more
+          {**super, cut_paths: number_of { |path| cut?(path, CUT) }, unread_paths: number_of(&:empty?)}
+        end
 
         def not_covered
           cut, unread = more.values_at(:cut_paths, :unread_paths)
@@ -238,12 +240,6 @@ module Probescope
         # How many calls have a path for which the block returns true.
         def number_of(&block)
           result.map("file").sum { |key, path| block.call(path) ? figure("calls", key) : 0 }
-        end
-
-        # Output replaces what is no UTF-8 by a character of three bytes.
-        def cut?(path)
-          length = path.bytesize - (2 * path.count("\uFFFD"))
-          length >= CUT - (path.end_with?("\uFFFD") ? 2 : 0)
         end
       end
 

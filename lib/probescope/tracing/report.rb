@@ -16,6 +16,10 @@ module Probescope
       UNKNOWN = "(unknown)"
       BEYOND_THE_END = "also counted: what came after the end of the interval, until bpftrace had detached " \
                        "or the process had ended"
+      # The programs read so many bytes of a name. The library has shortened files to fewer.
+      NAME_BYTES = 63
+      # The maps with names among their values.
+      NAMED = %w[row request holder function].freeze
 
       attr_reader :result
 
@@ -38,10 +42,10 @@ module Probescope
       # The command's own fields in JSON, beside those of every table.
       def more = {}
 
-      # What the figures never cover, or cover beyond the interval, one text each.
+      # What the figures never cover, or cover beyond the interval, and what names lack, one text each.
       def not_covered
         [*("not covered: #{@definition.not_covered}" if @definition.not_covered),
-         *(BEYOND_THE_END if live? && result.goes_on?)]
+         *(BEYOND_THE_END if live? && result.goes_on?), *cut_names]
       end
 
       # The text under the table, or nil. shown: Answer::Shown.
@@ -51,6 +55,19 @@ module Probescope
 
       # Whether the program counts events when they happen, and not the rows of a flush.
       def live? = false
+
+      def cut_names
+        names = NAMED.flat_map { |map| result.values(map) }.flatten.grep(String).uniq
+        cut = names.count { |name| cut?(name, NAME_BYTES) }
+        "names that may be cut after #{NAME_BYTES} bytes: #{Figure.count(cut)}" if cut.positive?
+      end
+
+      # Whether a text of a program that reads so many bytes may be cut. The end of a cut character takes
+      # up to three bytes. Output replaces what is no UTF-8 by a character of three bytes.
+      def cut?(text, bytes)
+        length = text.bytesize - (2 * text.count("\uFFFD"))
+        length >= bytes - (text.end_with?("\uFFFD") ? 2 : 0)
+      end
 
       # {method:, route:} of a row, for its JSON; {} without --by-request. The row's last name is
       # the number of the request.

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set
 
 from probescope.command import cells, histogram, off_cpu, slow_calls, syscalls, thread_states
 from probescope.command.definitions import ALL, OUTCOMES, Definition
@@ -28,6 +28,10 @@ FILES = "syscalls_files_"
 BY_LINE = "syscalls_lines"
 # What could not be read from the memory of the process.
 UNKNOWN = "(unknown)"
+# The programs read so many bytes of a name. The library has shortened files to fewer.
+NAME_BYTES = 63
+# The maps with names among their values.
+NAMED = ("row", "request", "holder", "function")
 BEYOND_THE_END = (
     "also counted: what came after the end of the interval, until bpftrace had detached or the process "
     "had ended"
@@ -97,10 +101,19 @@ class Report:
 
     def not_covered(self) -> List[str]:
         """Returns one line for each kind of event that the figures cannot include, or include beyond the
-        interval.
+        interval, and one for names that may be cut.
         """
         found = [f"not covered: {self.definition.not_covered}"] if self.definition.not_covered else []
-        return [*found, BEYOND_THE_END] if self.LIVE and self.result.goes_on else found
+        if self.LIVE and self.result.goes_on:
+            found.append(BEYOND_THE_END)
+        cut = sum(is_cut(name, NAME_BYTES) for name in self._names_of_all())
+        return [*found, f"names that may be cut after {NAME_BYTES} bytes: {count(cut)}"] if cut else found
+
+    def _names_of_all(self) -> Set[str]:
+        """Returns each name of the maps once."""
+        values = [value for name in NAMED for value in self.result.values(name)]
+        texts = [one for value in values for one in (value if isinstance(value, list) else [value])]
+        return {one for one in texts if isinstance(one, str)}
 
     def warnings(self, room: int) -> List[str]:
         """Returns warnings about incomplete figures. room: rows in each of bpftrace's maps."""
@@ -202,11 +215,12 @@ class Exceptions(Report):
         return f"no exception was raised{' that Python code handled' if self._minor() >= 12 else ''}"
 
     def not_covered(self) -> List[str]:
+        found = super().not_covered()
         if not self._minor():
-            return []
+            return found
         if self._minor() >= 12:
-            return ["not in it: what was raised in Python 3.12 and later and no Python code handled"]
-        return ["not in it: what was raised in Python 3.11 and C code swallowed"]
+            return [*found, "not in it: what was raised in Python 3.12 and later and no Python code handled"]
+        return [*found, "not in it: what was raised in Python 3.11 and C code swallowed"]
 
 
 class Backtraces(Report):
@@ -748,13 +762,13 @@ class SyscallsFiles(Syscalls):
 
     # The key of the function, and the numbers of call and error.
     KEY = re.compile(r"(\d+,\s*\d+),\s*(\d+),\s*(\d+),")
-    # A path of this length may be cut. The end of a cut character takes up to three bytes.
+    # A path of this length may be cut.
     CUT = 127
 
     def more(self) -> Row:
         return {
             **super().more(),
-            "cut_paths": self._number_of(self._is_cut),
+            "cut_paths": self._number_of(lambda path: is_cut(path, self.CUT)),
             "unread_paths": self._number_of(lambda path: not path),
         }
 
@@ -828,11 +842,6 @@ class SyscallsFiles(Syscalls):
     def _number_of(self, asked: Callable[[str], bool]) -> int:
         """Returns how many calls have a path for which the function returns true."""
         return sum(self._figure("calls", key) for key, path in self.result.map("file").items() if asked(path))
-
-    def _is_cut(self, path: str) -> bool:
-        """The output replaces what is no UTF-8 by a character of three bytes."""
-        length = len(path.encode(errors="replace")) - 2 * path.count("\ufffd")
-        return length >= self.CUT - (2 if path.endswith("\ufffd") else 0)
 
 
 class On(Report):
@@ -1083,6 +1092,14 @@ REPORTS = {
     "waits_kernel": WaitsByKernel,
     **{f"slow{least}ms": Slow for least in (1, 10, 100)},
 }
+
+
+def is_cut(text: str, size: int) -> bool:
+    """Whether a text of a program that reads so many bytes may be cut. The end of a cut character takes
+    up to three bytes. The output replaces what is no UTF-8 by a character of three bytes.
+    """
+    length = len(text.encode(errors="replace")) - 2 * text.count("\ufffd")
+    return length >= size - (2 if text.endswith("\ufffd") else 0)
 
 
 def command_of(program: str) -> str:
