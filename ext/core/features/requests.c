@@ -180,16 +180,28 @@ static bool is_id(const char *segment, size_t size)
 }
 
 /*
+ * The size of the id that the segment begins with: all of it, or what is before an extension, which
+ * begins with a letter. 0: no id.
+ */
+static size_t id_size(const char *segment, size_t size)
+{
+    const char *dot = memchr(segment, '.', size);
+    size_t stem = dot ? (size_t)(dot - segment) : size;
+    if (dot && !(dot[1] >= 'a' && dot[1] <= 'z') && !(dot[1] >= 'A' && dot[1] <= 'Z')) return 0;
+    return is_id(segment, stem) ? stem : 0;
+}
+
+/*
  * Writes the route of a path without a known template. Ids become "*". Otherwise each order would
  * be a route of its own.
  */
 static void without_ids(char *to, const char *path)
 {
     for (const char *segment = path; *segment;) {
-        size_t size = strcspn(segment, "/");
-        bool id = is_id(segment, size);
-        memcpy(to, id ? "*" : segment, id ? 1 : size);
-        to += id ? 1 : size;
+        size_t size = strcspn(segment, "/"), id = id_size(segment, size);
+        if (id) *to++ = '*';
+        memcpy(to, segment + id, size - id);
+        to += size - id;
         segment += size;
         if (*segment) *to++ = *segment++;
     }

@@ -161,6 +161,9 @@ static void is_counted_without_its_ids_where_nobody_knows_a_template(void)
         {"/orders/4711/items/8/", "/orders/*/items/*/"},
         {"/files/0af76519-16cd-43dd-8448-eb211c80319C", "/files/*"},
         {"/commits/deadbeef1", "/commits/*"},
+        {"/orders/4711.json", "/orders/*.json"},
+        {"/files/0af76519-16cd-43dd-8448-eb211c80319C.tar.gz/7", "/files/*.tar.gz/*"},
+        {"/releases/3.14/3.14.json/7./7", "/releases/3.14/3.14.json/7./*"}, /* versions */
         {"/api/v2/orders", "/api/v2/orders"},
         {"/cafe/facade-deed/a1", "/cafe/facade-deed/a1"}, /* words */
         {"//7//x7", "//*//x7"},
