@@ -561,6 +561,19 @@ def test_a_request_whose_name_could_not_be_read_is_unknown():
     }
 
 
+def test_a_process_that_reports_no_requests_is_named():
+    def said(program, flags):
+        result = Result(1, program)
+        result.known = {"flags": flags}
+        return report_of(program)(result).silent()
+
+    named = ["nothing in process 1 tells of requests or jobs: `use Probescope::Rack`"]
+    for program in ("requests", "hot_by_request", "syscalls_by_request"):
+        assert [text[: len(named[0])] for text in said(program, ["watcher"])] == named
+        assert said(program, ["watcher", "requests"]) == []
+    assert said("syscalls", ["watcher"]) == []
+
+
 def test_paths_are_not_told_apart_by_request():
     def chosen(*words):
         return program_name(parser().parse_args(["trace", *words, "-p", "1", "--by-request"]))

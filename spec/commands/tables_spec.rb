@@ -227,6 +227,14 @@ RSpec.describe "The commands that trace", :bpf do
     expect(err[1]).not_to include("nothing in process")
   end
 
+  it "--by-request: names what to add when nothing reports requests" do
+    said = %w[--mute --rows].map do |option|
+      probescope("hot", "--by-request", "-p", host_target(option, 0).pid, "-d", 1).err
+    end
+    expect(said[0]).to match(/nothing in process \d+ tells of requests or jobs: `use Probescope::Rack`/)
+    expect(said[1]).not_to include("nothing in process")
+  end
+
   it "requests: names --workers when only the children of a server serve requests" do
     master = keep(Support::Child.new("sh", "-c", "sleep 600 & exec #{Support::HostTarget.binary} --rows 0"))
     master.await_line(/\Aready$/)

@@ -29,8 +29,6 @@ module Probescope
         probescope requests -p 4711 --workers -d 60       of each worker of a server, as one table; --by-pid tells them apart
         probescope requests -p 4711 --json | jq '.rows[] | {route, status, p99_ns, statuses}'
       TEXT
-      LINES = "`use Probescope::Rack`, `probescope.wsgi(app)` or `probescope.asgi(app)` " \
-              "(docs/how-to/which-requests-are-slow-or-fail.md)"
       MIN = "the time of all requests"
 
       class Report < Tracing::Report
@@ -59,10 +57,6 @@ module Probescope
           end
           counted - timed
         end
-
-        # Whether no live process reports requests. Processes that ended are left out, because they
-        # may have reported some.
-        def silent? = result.any? && result.members.none? { |member| member[:tells_of_requests] }
 
         private
 
@@ -94,10 +88,8 @@ module Probescope
 
       def check(result)
         super
+        silent(result)
         report = report_of(result)
-        if report.silent?
-          say("nothing in #{Tracing::Checks.list(result.pids)} tells of requests or jobs: #{LINES}")
-        end
         return if report.untimed.zero?
 
         say("#{report.untimed} times had no room, and their routes have no percentiles: " \

@@ -18,6 +18,10 @@ module Probescope
     # processes: Tracing::Result merges the rows of several processes, and with --by-pid each
     # process gets its own Report.
     class Table < Measuring
+      # What makes an application report its requests.
+      TELLING = "`use Probescope::Rack`, `probescope.wsgi(app)` or `probescope.asgi(app)` " \
+                "(docs/how-to/which-requests-are-slow-or-fail.md)"
+
       def initialize
         super
         @top = Tracing::Display::TOP
@@ -116,6 +120,16 @@ module Probescope
       # is missing from the figures.
       def check(result)
         checks(result).of_a_table(samples: definition.samples)
+        silent(result) if @by_request
+      end
+
+      # Warns when no live process reports requests. Processes that ended are left out, because they
+      # may have reported some.
+      def silent(result)
+        return unless result.any?
+        return if result.members.any? { |member| member[:tells_of_requests] }
+
+        say("nothing in #{Tracing::Checks.list(result.pids)} tells of requests or jobs: #{TELLING}")
       end
 
       # A note for an empty table: a server's forked children may do the work.

@@ -36,6 +36,11 @@ BEYOND_THE_END = (
     "also counted: what came after the end of the interval, until bpftrace had detached or the process "
     "had ended"
 )
+# What makes an application report its requests.
+TELLING = (
+    "`use Probescope::Rack`, `probescope.wsgi(app)` or `probescope.asgi(app)` "
+    "(docs/how-to/which-requests-are-slow-or-fail.md)"
+)
 
 
 class Report:
@@ -52,6 +57,8 @@ class Report:
     REACH: List[str] = []
     # What is printed before the interval begins, beside that.
     BEFORE = ""
+    # Whether the figures are those of requests also without --by-request.
+    OF_REQUESTS = False
 
     def __init__(
         self,
@@ -114,6 +121,13 @@ class Report:
         values = [value for name in NAMED for value in self.result.values(name)]
         texts = [one for value in values for one in (value if isinstance(value, list) else [value])]
         return {one for one in texts if isinstance(one, str)}
+
+    def silent(self) -> List[str]:
+        """Returns a warning if the figures are those of requests, and the process reports none."""
+        told = "requests" in self.result.known.get("flags", ["requests"])
+        if told or not (self.OF_REQUESTS or self.by_request):
+            return []
+        return [f"nothing in process {self.result.pid} tells of requests or jobs: {TELLING}"]
 
     def warnings(self, room: int) -> List[str]:
         """Returns warnings about incomplete figures. room: rows in each of bpftrace's maps."""
@@ -310,10 +324,7 @@ class Alloc(Report):
 class Requests(Report):
     SHARE = "time_share"
     LIVE = True
-    LINES = (
-        "`use Probescope::Rack`, `probescope.wsgi(app)` or `probescope.asgi(app)` "
-        "(docs/how-to/which-requests-are-slow-or-fail.md)"
-    )
+    OF_REQUESTS = True
     # The class of a status by its first digit.
     STATUSES = {1: "1xx", 2: "2xx", 3: "3xx", 4: "4xx", 5: "5xx"}
     FAILED = 5
@@ -350,8 +361,6 @@ class Requests(Report):
 
     def warnings(self, room: int) -> List[str]:
         found = []
-        if "requests" not in self.result.known.get("flags", ["requests"]):
-            found.append(f"nothing in process {self.result.pid} tells of requests or jobs: {self.LINES}")
         missing = self.result.sum("requests") - self.result.sum("steps")
         if missing:
             found.append(

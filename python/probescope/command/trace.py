@@ -544,7 +544,7 @@ class Output:
             event=self._event,
         )
         report.check()
-        for text in report.warnings(room):
+        for text in [*report.silent(), *report.warnings(room)]:
             self.say(text)
         self._say_what_ticks_missed()
         return self._rows(report)
