@@ -37,6 +37,14 @@ RSpec.describe Probescope::Tracing::Result do
     expect(interval(before, target)).to eq([11.3, 13.0])
   end
 
+  it "takes a request's name without a method as its route, such as the row of all further routes" do
+    maps = {"request" => {"7,5" => [5, "GET /a b"], "7,6" => [6, "(others)"], "7,8" => [8, "GET", "/b"]}}
+    output = instance_double(Probescope::Tracing::Output, maps: maps)
+    path = Probescope::Tracing::Program.path("syscalls_by_request.bt")
+    expect(described_class.new(output, {targets: [target], by_pid: true}, path).requests)
+      .to eq(5 => ["GET", "/a b"], 6 => [nil, "(others)"], 8 => ["GET", "/b"])
+  end
+
   describe "of a process that flushed while bpftrace left" do
     # Whether an interval of this many ns of bpftrace's clock is torn, in a command of 2 s.
     def torn?(lasted, unended: [7])

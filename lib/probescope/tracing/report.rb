@@ -75,7 +75,7 @@ module Probescope
         return {} unless @by_request
 
         method, route = result.requests[Result.request(row.names.last)]
-        {method: route && method, route: route || method}
+        {method: method, route: route}
       end
 
       # The same for a number of a program that reads the request from the process: 0 for none.

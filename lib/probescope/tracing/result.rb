@@ -99,11 +99,12 @@ module Probescope
       def rows_apart = @maps.fetch("row", {}).map { |key, names| Row.new(names, [key], @maps, @merges) }
 
       # The requests of the program: {number => [method, route]}. A program stores both as one text,
-      # in which the method has no blanks, or as two texts. bpftrace prints 64-bit numbers as
-      # negative in some places.
+      # in which the method has no blanks, or as two texts. A text without a blank, such as
+      # "(others)", has no method. bpftrace prints 64-bit numbers as negative in some places.
       def requests
         @requests ||= values("request").to_h do |number, *names|
-          [Result.request(number), names.size == 1 ? names.first.split(" ", 2) : names]
+          method, route = names.size == 1 ? names.first.split(" ", 2) : names
+          [Result.request(number), route ? [method, route] : [nil, method]]
         end
       end
 
