@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 
@@ -121,9 +122,88 @@ serve()
 """
 
 
-def traced(program, children, *options):
+# Requests at the same time on threads and in tasks, and a thread outside of requests. They call the
+# same function, which keeps how long its threads were off the CPU and how often they blocked.
+REQUESTS = """
+import asyncio, contextvars, json, resource, threading, time
+import gate
+import probescope
+from probescope import _native
+
+OWN = {}
+
+def naps(path, seconds):
+    wall, cpu = time.monotonic_ns(), time.thread_time_ns()
+    blocked = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+    time.sleep(seconds)
+    blocked = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw - blocked
+    off = time.monotonic_ns() - wall - (time.thread_time_ns() - cpu)
+    own = OWN.setdefault(path, [0, 0])
+    own[:] = own[0] + off, own[1] + blocked
+
+def requests(path, times, function, *arguments):
+    for number in range(times):
+        made = _native.Request("GET", f"{path}/{number}", None)
+        outer = _native.enter_request(made)
+        function(*arguments)
+        _native.enter_request(outer)
+        made.done(200, None)
+
+def outside():
+    for _ in range(15):
+        naps("", 0.02)
+
+def elsewhere():
+    contextvars.Context().run(time.sleep, 0.05)  # no traced function runs in that context
+
+async def app(scope, receive, send):
+    path = scope["path"]
+    for _ in range(5):
+        naps(path, 0.01 if path == "/task" else 0.03)
+        await asyncio.sleep(0.03)
+    # No traced function runs in this step of the loop.
+    asyncio.get_running_loop().call_soon(time.sleep, 0.05)
+    await asyncio.sleep(0)
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b""})
+
+async def nothing(*_):
+    return {"type": "http.request", "body": b"", "more_body": False}
+
+async def both():
+    served = probescope.asgi(app)
+    scopes = [{"type": "http", "method": "GET", "path": path, "headers": []} for path in ("/task", "/other")]
+    await asyncio.gather(*[served(scope, nothing, nothing) for scope in scopes])
+
+def tasks():
+    asyncio.run(both())
+
+def serve():
+    gate.on("function__here", "stats__by_request", "stats__done")
+    gate.flushed(3)
+    threads = [
+        threading.Thread(target=requests, args=("/slow", 10, naps, "/slow/*", 0.05)),
+        threading.Thread(target=requests, args=("/fast", 60, naps, "/fast/*", 0.005)),
+        threading.Thread(target=requests, args=("/elsewhere", 1, elsewhere)),
+        threading.Thread(target=outside),
+        threading.Thread(target=tasks),
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    gate.flushed()
+    print("worked " + json.dumps(OWN), flush=True)
+    gate.off("function__here")
+    gate.done()
+
+serve()
+"""
+
+
+def traced(program, children, *options, source=PROGRAM):
     """Returns the JSON of the command on a run of the program, and what the program knows."""
-    started = program(PROGRAM)
+    started = program(source)
     words = [*COMMAND, "trace", "offcpu", "-p", str(started.pid), "--json", *options]
     kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
     children.append(Child(words, env={**kept, "LANG": "C.UTF-8"}))
@@ -190,6 +270,43 @@ def test_the_times_are_those_of_the_program_and_add_up(switches, program, childr
         assert sum(one["blocked_ns"] for one in waits) >= 0.15e9
 
 
+@pytest.mark.smoke
+def test_requests_are_told_apart(switches, program, children):
+    told, own = traced(program, children, "--by-request", source=REQUESTS)
+    assert (told["lost"]["unread"], told["lost"]["map_full"]) == (0, 0)
+    unseen = [re.search("not seen: ([0-9]+)", text) for text in told["warnings"]]
+    missed = sum(int(found[1]) for found in unseen if found)
+    left_over = max(0, told["left_over_ns"]) if missed else 0
+    rows = {row["route"] or "": row for row in told["rows"] if row["function"] == "naps"}
+    assert sum(row["function"] == "naps" for row in told["rows"]) == len(rows)
+    assert set(rows) == set(own) == {"/slow/*", "/fast/*", "", "/task", "/other"}
+    for route, (ns, times) in own.items():
+        row = rows[route]
+        assert row["method"] == ("GET" if route else None)
+        # A thread may be pushed off its CPU just before or after the function reads its clocks.
+        blocked = sum(one["times"] for one in row["reasons"] if one["reason"] != "preempted")
+        assert times - missed <= blocked <= times, route
+        # If a wake-up ends a thread's turn, the clock of the CPU stops before the switch.
+        least = ns * 0.98 - row["times"] * 20_000 - left_over
+        assert least <= off(row) <= ns * 1.02, route
+    # The loop, its untraced callbacks, and a context without a traced function.
+    waits = {
+        (row["function"], row["method"], one["reason"]): one["times"]
+        for row in told["rows"]
+        for one in row["reasons"]
+        if row["function"] in ("tasks", "elsewhere") and one["reason"] in ("ready", "timer")
+    }
+    assert waits.pop(("tasks", None, "ready")) > 0
+    unknown = {("tasks", None, "timer"): 2, ("elsewhere", None, "timer"): 1}
+    assert set(waits) <= set(unknown)
+    for key, times in unknown.items():
+        assert times - missed <= waits.get(key, 0) <= times, key
+    blocked = sum(told["blocked_ns"].values())
+    assert told["on_cpu_ns"] + told["queued_ns"] + blocked + told["left_over_ns"] == told["thread_ns"]
+    assert abs(told["left_over_ns"]) <= 0.02 * told["thread_ns"]
+    assert sum(map(off, told["rows"])) == blocked + told["queued_ns"]
+
+
 def test_a_kernel_without_a_tracepoint_is_a_sentence(tmp_path):
     names = tracepoints(path_of("offcpu"))
     assert names == [
@@ -222,9 +339,9 @@ SECOND = 10**9
 FUTEX, PPOLL, READ, NANOSLEEP = (number + 1 << 17 for number in (202, 271, 0, 230))
 
 
-def result_of(maps, quiet=None, runtime="python"):
+def result_of(maps, quiet=None, runtime="python", program="offcpu"):
     """Returns a result of one process, whose interval is from 10 s to 20 s of bpftrace's clock."""
-    result = Result(7, "offcpu")
+    result = Result(7, program)
     result.known = {"runtime": runtime, "version": "3.1.2"}
     result.quiet = quiet
     result.add({"@wall_ns": {"7": 10 * SECOND}, "@cpu_ns": {"7": 8 * SECOND}, "@followed": {"7": 2}})
@@ -270,6 +387,45 @@ def test_what_is_under_way_at_the_end_counts_with_its_part():
     assert cells.largest_reason(first, "reasons") == "lock (futex)"
     assert (second["function"], second["outside"], second["blocked_ns"]) == (None, True, 4 * SECOND)
     assert report.warnings(1) == []
+
+
+@x86
+def test_each_request_has_rows_and_the_sums_are_the_same():
+    lock, get, lost = FUTEX + NOT_KNOWN, 1 << 48, (1 << 48) + 1
+    waits = {
+        f"7,64,{lock},0": SECOND,
+        f"7,64,{lock},{get}": 2 * SECOND,
+        f"7,64,{lock},{lost}": 4 * SECOND,
+    }
+    maps = {
+        "blocked_ns": waits,
+        "times": dict.fromkeys(waits, 1),
+        "longest_ns": waits,
+        "request": {f"7,{get}": [get, "GET /a"]},
+        "woken_ns": {f"7,64,{lock},{get},128": SECOND},
+        # Thread 8 waits since 15 s, and is ready since 19 s. 9 has no event.
+        "at": {"7,8": 15 * SECOND},
+        "what": {"7,8": lock},
+        "site": {"7,8": 64},
+        "works_for": {"7,8": get},
+        "woken": {"7,8": 19 * SECOND},
+        "thread_ns": {"7": 2 * SECOND},
+        "threads": {"7": 1},
+    }
+    quiet = Quiet([(9, 0, (202, 1 << 40, 128))], 0, {})
+    report = report_of("offcpu_by_request")(result_of(maps, quiet, program="offcpu_by_request"))
+    names = ("method", "route", "function", "blocked_ns", "queued_ns", "times")
+    rows = report.rows()
+    assert [tuple(row[name] for name in names) for row in rows] == [
+        (None, None, None, 10 * SECOND, 0, 1),
+        ("GET", "/a", "f", 6 * SECOND, SECOND, 2),
+        (None, "(unknown)", "f", 4 * SECOND, 0, 1),
+        (None, None, "f", SECOND, 0, 1),
+    ]
+    assert [len(row["woken_by"]) for row in rows] == [0, 1, 0, 0]
+    more = report.more()
+    assert more["blocked_ns"] == {"lock": 21 * SECOND}
+    assert (more["queued_ns"], more["left_over_ns"]) == (SECOND, 0)
 
 
 @x86

@@ -583,5 +583,3 @@ def test_paths_are_not_told_apart_by_request():
     for words in (["syscalls", "--files"], ["syscalls_files_x86_64"]):
         with pytest.raises(Usage, match="--files takes no --by-request"):
             chosen(*words)
-    with pytest.raises(Usage, match="offcpu does not tell requests apart yet"):
-        chosen("offcpu")

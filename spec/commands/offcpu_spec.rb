@@ -1,8 +1,10 @@
 # frozen_string_literal: true
 
 require "spec_helper"
+require "etc"
 require "support/shared/worker"
 require "probescope/cli"
+require "probescope/tracing/syscalls"
 
 # The process prints how long each function was off the CPU by its own clocks: the wall time without
 # the thread's CPU time. And how often the kernel took its CPU away.
@@ -73,12 +75,56 @@ RSpec.describe "offcpu on a Ruby process", :bpf do
     12.times { Thread.new { sleep } } # these have no event at all
   RUBY
 
+  # Requests of two routes at the same time, and a thread outside of requests. They call the same
+  # function, which keeps how long its threads were off the CPU and how often they blocked. Ruby calls
+  # getrusage() with the VM lock, so it does not wait between the function and its clocks.
+  number = Probescope::Tracing::Syscalls::NUMBERS.fetch(Etc.uname[:machine]).key("getrusage")
+  requests = "GETRUSAGE = #{number}\n#{<<~'RUBY'}"
+    require "json"
+    OWN = Hash.new { |all, path| all[path] = [0, 0] }
+    NOW = lambda do
+      usage = "-" * 144 # Ruby takes no byte 0
+      syscall(GETRUSAGE, 1, usage)
+      clocks = [Process::CLOCK_MONOTONIC, Process::CLOCK_THREAD_CPUTIME_ID]
+      wall, cpu = clocks.map { |clock| Process.clock_gettime(clock, :nanosecond) }
+      [wall - cpu, usage.unpack1("@128q")]
+    end
+
+    class Shop
+      def call(env)
+        naps(env["PATH_INFO"], env["PATH_INFO"].start_with?("/slow") ? 0.05 : 0.005)
+        [200, {}, []]
+      end
+
+      def naps(path, seconds)
+        before = NOW.call
+        sleep seconds
+        OWN[path] = NOW.call.zip(before, OWN[path]).map { |now, earlier, all| all + now - earlier }
+      end
+
+      def asks(path)
+        body = Probescope::Rack.new(self).call("REQUEST_METHOD" => "GET", "PATH_INFO" => path).last
+        body.close if body.respond_to?(:close)
+      end
+
+      def work
+        [Thread.new { 10.times { |id| asks("/slow/#{id}") } },
+         Thread.new { 60.times { |id| asks("/fast/#{id}") } },
+         Thread.new { 15.times { naps("", 0.02) } }].each(&:join)
+        own = OWN.group_by { |path, _| path[%r{\A/\w+/}].to_s }.transform_values do |all|
+          all.map(&:last).transpose.map(&:sum)
+        end
+        puts "own #{JSON.generate(own)}"
+      end
+    end
+  RUBY
+
   include_context "with a worker", work
 
   # Runs the command while the process works once. Returns its JSON, {function => [ns, times]}, the
   # number of threads, and how many switches the program did not see.
-  def traced
-    (command,) = started = tracing("offcpu", [])
+  def traced(*options)
+    (command,) = started = tracing("offcpu", options)
     work_once(shop)
     own = JSON.parse(shop.out[/^own (.*)$/, 1])
     threads = Dir.children("/proc/#{shop.pid}/task").size
@@ -152,6 +198,30 @@ RSpec.describe "offcpu on a Ruby process", :bpf do
     expect_sum(told, @warned)
   ensure
     Process.kill(:KILL, beside) && Process.wait(beside) if beside
+  end
+
+  it "tells requests apart, also those of one function on several threads" do
+    write_worker(requests)
+    told, own, _threads, missed = traced("--by-request")
+    naps = told["rows"].select { |one| one["function"] == "Shop#naps" }
+    expect(naps.map { |one| one.values_at("method", "route") })
+      .to contain_exactly(["GET", "/slow/*"], ["GET", "/fast/*"], [nil, nil])
+    naps.each { |one| expect_request(told, one, own.fetch(one["route"].to_s.delete("*")), missed) }
+    expect_sum(told, @warned)
+    # The main thread, and those of the library and of Ruby.
+    outside = told["rows"].select { |one| one["function"].nil? }
+    expect(outside.sum { |one| one["route"] ? 0 : off(one) }).to be >= told["seconds"] * 0.98 * 1e9
+    expect(told["lost"]).to include("map_full" => 0, "unread" => 0)
+  end
+
+  # own: ns off the CPU, and how often the function's thread blocked. Its clocks lack the same times as
+  # those of expect_own. A preemption may come just before or after the function reads its clocks.
+  def expect_request(told, row, (ns, times), missed)
+    blocked = row["reasons"].reject { |one| one["reason"] == "preempted" }
+    expect(blocked.sum { |one| one["times"] }).to be_between(times - missed, times), "#{times} #{row}"
+    left_over = missed.zero? ? 0 : [told["left_over_ns"], 0].max
+    expect(off(row)).to be_between((ns * 0.98) - (row["times"] * 20_000) - left_over, ns * 1.02),
+                        "#{ns} #{row}"
   end
 
   it "ends by itself, and has the wall time of all threads, also of those without an event" do

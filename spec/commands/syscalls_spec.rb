@@ -181,12 +181,6 @@ RSpec.describe "syscalls on a Ruby process", :bpf do
     expect(told["not_covered"].join("\n")).to include("2 calls have a path that may be cut after 127 bytes")
   end
 
-  it "is the command for time in system calls by request, says offcpu" do
-    expect(probescope("offcpu", "-p", 1, "--by-request"))
-      .to have_attributes(err: /tell requests apart yet .*236.*\n.*probescope syscalls -p PID --by-request/,
-                          status: have_attributes(exitstatus: 2))
-  end
-
   it "prints a table" do
     told = probescope("syscalls", "-p", shop.pid, "-d", 1)
     expect(told.status.exitstatus).to eq(0), told.err

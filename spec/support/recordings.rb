@@ -37,17 +37,18 @@ module Support
                  .merge(SLOW, FILES, LINES, ON, KERNEL).freeze
     # {program => versions of bpftrace that have not recorded it yet}
     LATER = %w[syscalls_lines syscalls_by_request syscalls_lines_by_request on_by_request on_stack_by_request
-               waits_by_request waits_kernel_by_request]
+               offcpu_by_request waits_by_request waits_kernel_by_request]
             .to_h { |name| [name, %w[0.20 0.23 0.27]] }.freeze
     # CPython, for which host_target.c counts no ticks.
     PYTHON = %w[--met 0 --waits --locks].freeze
     # {program => further options of host_target}
-    OPTIONS = {"offcpu" => %w[--waits], "waits_kernel" => [*PYTHON, "--without", "wait__stats"],
+    OPTIONS = {"offcpu" => %w[--waits], "offcpu_by_request" => %w[--waits],
+               "waits_kernel" => [*PYTHON, "--without", "wait__stats"],
                "waits_kernel_by_request" => [*PYTHON, "--without", "wait__stats"],
                "gvl_kernel" => [*PYTHON, "--without", "gvl__wait"], "syscalls_lines" => %w[--lines],
                "syscalls_lines_by_request" => %w[--lines]}.freeze
-    BY_REQUEST = ["hot", "exceptions", "alloc", "syscalls", "syscalls_lines", "on", "on_stack", "waits",
-                  "waits_kernel", *SLOW.keys].to_h do |name|
+    BY_REQUEST = ["hot", "exceptions", "alloc", "syscalls", "syscalls_lines", "offcpu", "on", "on_stack",
+                  "waits", "waits_kernel", *SLOW.keys].to_h do |name|
       ["#{name}_by_request", [*TABLES.fetch(name), "--by-request"]]
     end.freeze
     LIVE = {"stat" => ["stat"], "light" => ["stat", "--light"], "flow" => ["flow"]}.freeze

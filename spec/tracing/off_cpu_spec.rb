@@ -15,7 +15,7 @@ RSpec.describe Probescope::Tracing::OffCpu do
   end
 
   # One process, whose interval is from 10 s to 20 s of bpftrace's clock.
-  define_method(:report) do |maps, runtime: "python", **quiet|
+  define_method(:report) do |maps, runtime: "python", by_request: false, **quiet|
     all = {"wall_ns" => {"7" => 10 * second}, "cpu_ns" => {"7" => 8 * second}, "followed" => {"7" => 2},
            "began" => {"7" => 10 * second},
            "ended" => {"7" => 20 * second}, "until" => {"7" => 21 * second},
@@ -23,8 +23,10 @@ RSpec.describe Probescope::Tracing::OffCpu do
                      "7, 128" => ["g", "a.py", 5, 7]}}
     output = Struct.new(:maps, :lost_events).new({**all, **maps}, 0)
     ended = {by_pid: true, targets: [{pid: 7, runtime: runtime, version: "3.1.2", **quiet}]}
-    result = Probescope::Tracing::Result.new(output, ended, Probescope::Tracing::Program.path("offcpu.bt"))
-    Probescope::Commands::Offcpu::Report.new(result, Probescope::Tracing::Definitions::ALL.fetch("offcpu"))
+    program = Probescope::Tracing::Program.path("offcpu#{"_by_request" if by_request}.bt")
+    result = Probescope::Tracing::Result.new(output, ended, program)
+    definition = Probescope::Tracing::Definitions::ALL.fetch("offcpu")
+    Probescope::Commands::Offcpu::Report.new(result, definition, by_request: by_request)
   end
 
   it "counts what is under way at the end with its part, and names who woke" do
@@ -53,6 +55,25 @@ RSpec.describe Probescope::Tracing::OffCpu do
     expect(told.incomplete).to be_nil
     expect(told.above).to eq("3 threads: 8.00 s on the CPU + 1.00 s queued + 16.0 s blocked " \
                              "(lock 12.0 s, timer 4.00 s) = 25.0 s of wall time; 0 ns (0.0 %) left over")
+  end
+
+  it "has rows for each request, with what is under way and who woke, and the same sums" do
+    lock, get, lost = futex + unknown, 1 << 48, (1 << 48) + 1
+    waits = {"7, 64, #{lock}, 0" => second, "7, 64, #{lock}, #{get}" => 2 * second,
+             "7, 64, #{lock}, #{lost}" => 4 * second}
+    # Thread 8 waits since 15 s, and is ready since 19 s. 9 has no event.
+    told = report({"blocked_ns" => waits, "times" => waits.transform_values { 1 },
+                   "longest_ns" => waits, "request" => {"7, #{get}" => [get, "GET /a"]},
+                   "woken_ns" => {"7, 64, #{lock}, #{get}, 128" => second},
+                   "at" => {"7, 8" => 15 * second}, "what" => {"7, 8" => lock}, "site" => {"7, 8" => 64},
+                   "works_for" => {"7, 8" => get}, "woken" => {"7, 8" => 19 * second},
+                   "thread_ns" => {"7" => 2 * second}, "threads" => {"7" => 1}},
+                  by_request: true, threads: [[9, 0, [202, 1 << 40, 128]]], more_threads: 0, files: [])
+    rows = told.rows.map { |row| row.values_at(:method, :route, :function, :blocked_ns, :queued_ns, :times) }
+    expect(rows).to eq([[nil, nil, nil, 10 * second, 0, 1], ["GET", "/a", "f", 6 * second, second, 2],
+                        [nil, "(unknown)", "f", 4 * second, 0, 1], [nil, nil, "f", second, 0, 1]])
+    expect(told.rows.map { |row| row[:woken_by].size }).to eq([0, 1, 0, 0])
+    expect(told.more).to include(blocked_ns: {"lock" => 21 * second}, queued_ns: second, left_over_ns: 0)
   end
 
   it "takes threads without an event for those that slept or ran all the time, and says what is left" do

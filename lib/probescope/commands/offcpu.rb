@@ -12,6 +12,7 @@ module Probescope
       PROGRAM = "offcpu.bt"
       ALL = "functions of gems, packages and the standard library too"
       WIDENED = true
+      BY_REQUEST = true
       USAGE = "offcpu -p PID [options]"
       ABOUT = <<~TEXT
         Where are threads off the CPU, for how long, why, and who wakes them? The time belongs to the innermost
@@ -31,12 +32,16 @@ module Probescope
                     timer, lock or child: Ruby waits for all of them, and for its VM lock, in one call.
                     VM lock: CPython 3.11 to 3.14. other: not known
           FUNCTION  (no traced function) where none was open
+          REQUEST   with --by-request: method and path of the request that the thread worked for when it left
+                    its CPU. In the path, ids are *. - where there is none, or none that is known (as for
+                    `probescope syscalls`)
           WOKEN BY  function of the thread of the process that ended most of the time blocked, and how much, if
                     both were in the same futex, or if it released a file lock. Wake-ups through pipes, sockets and timers have none.
       TEXT
       EXAMPLES = <<~TEXT
         probescope offcpu -p 4711                    for 10 seconds
         probescope offcpu -p 4711 -d 60 --min 1      a minute, what has 1 % of the time and more
+        probescope offcpu -p 4711 --by-request       for which requests
         probescope offcpu -p 4711 --json | jq '.blocked_ns'
         probescope offcpu -p 4711 --json | jq '.rows[0] | .reasons, .woken_by'
       TEXT
@@ -52,9 +57,10 @@ module Probescope
         LEFT_OVER = 0.02
 
         def rows
-          found = times.waits.group_by { |wait| place(wait) }.map { |place, waits| function(place, waits) }
+          found = times.waits.group_by { |wait| [request_of(wait.request), place(wait)] }
+                       .map { |(request, place), waits| {**request, **function(place, waits)} }
           whole = found.sum { |row| off(row) }
-          found.sort_by { |row| [-off(row), *row.values_at(:file, :line).map(&:to_s)] }
+          found.sort_by { |row| [-off(row), *row.values_at(:file, :line, :method, :route).map(&:to_s)] }
                .map { |row| row.merge(share: ratio(off(row), whole)) }
         end
 
@@ -90,7 +96,7 @@ module Probescope
 
         private
 
-        def times = @times ||= Tracing::OffCpu.new(result)
+        def times = @times ||= Tracing::OffCpu.new(result, by_request: @by_request)
         def time(ns) = Tracing::Figure.time(ns)
         def off(row) = row[:blocked_ns] + row[:queued_ns]
 
@@ -124,7 +130,7 @@ module Probescope
         end
 
         def wakers(waits)
-          keys = waits.map { |wait| [wait.pid, wait.site, wait.what] }.uniq
+          keys = waits.map { |wait| [wait.pid, *times.key(wait)] }.uniq
           found = keys.each_with_object(Hash.new(0)) do |key, all|
             times.woken.fetch(key, {}).each do |site, ns|
               all[(times.site(key.first, site) || [nil, nil, nil]).map { |one| known(one) }] += ns
@@ -163,11 +169,6 @@ module Probescope
       end
 
       private
-
-      def options(parser)
-        super
-        refuse_by_request(parser)
-      end
 
       def program_arguments = [*super, Syscalls.file_lock]
 

@@ -75,16 +75,6 @@ module Probescope
         end
       end
 
-      # For commands whose program does not read the request, although it could (decision 236).
-      def refuse_by_request(parser)
-        parser.on("--by-request",
-                  "not supported yet: `syscalls --by-request` has the time in system calls") do
-          raise CLI::Usage.new("#{name} does not tell requests apart yet " \
-                               "(docs/decisions/236-requests-in-the-record.md)",
-                               "probescope syscalls -p PID --by-request: time in system calls, with waits")
-        end
-      end
-
       def prepare
         say("--top is for tables: JSON has every row") if @json && @top_given && @top.positive?
       end

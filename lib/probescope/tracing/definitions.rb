@@ -202,7 +202,7 @@ module Probescope
           samples: false
         ),
         "offcpu" => Definition.new(
-          fields: %i[pid file line function blocked_ns queued_ns times longest_ns reasons woken_by],
+          fields: %i[pid method route file line function blocked_ns queued_ns times longest_ns reasons woken_by],
           columns: [
             ["BLOCKED", :time, :blocked_ns, false],
             ["QUEUED", :time, :queued_ns, false],
@@ -216,7 +216,7 @@ module Probescope
           nothing: "no thread was off the CPU",
           not_covered: nil,
           map_keys: 16_384,
-          map_keys_by_request: 16_384,
+          map_keys_by_request: 32_768,
           samples: false
         ),
         "on" => Definition.new(

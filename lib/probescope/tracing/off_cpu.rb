@@ -11,8 +11,9 @@ module Probescope
     # that slept, or ran, for the whole interval.
     class OffCpu
       # site: address of the site of the innermost traced function, 0 without one, 1 if memory could
-      # not be read. what: as in the program.
-      Wait = Struct.new(:pid, :site, :what, :blocked, :queued, :times, :longest)
+      # not be read. what: as in the program. request: a number of Result#requests, 0 for none; always 0
+      # if the program does not tell requests apart.
+      Wait = Struct.new(:pid, :site, :what, :request, :blocked, :queued, :times, :longest)
 
       # What the program knows beside the numbers of system calls.
       OTHER_THAN_CALLS = {60_001 => "page_fault", 60_002 => "vm_lock", 60_003 => "preempted",
@@ -40,8 +41,10 @@ module Probescope
       # Threads of which nothing is known, because there are too many.
       attr_reader :more_threads
 
-      def initialize(result)
+      # by_request: whether the program's keys have the request.
+      def initialize(result, by_request: false)
         @result = result
+        @by_request = by_request
         @members = result.members.to_h { |member| [member[:pid], member] }
         @waits = summed
         @threads, @thread_ns, @on_cpu_ns = %w[threads thread_ns on_cpu_ns].map { |map| total(map) }
@@ -73,7 +76,10 @@ module Probescope
       # [name, file, line] of a site, or nil if it is not known.
       def site(pid, site) = sites[[pid, site]]
 
-      # {[pid, site] of a sleeper and `what` => {site of the waker => ns}}
+      # The key of a wait in the program's maps, behind the pid.
+      def key(wait) = [wait.site, wait.what, *(wait.request if @by_request)]
+
+      # {[pid, *key] of a sleeper => {site of the waker => ns}}
       def woken
         @woken ||= numbers("woken_ns").each_with_object({}) do |((*sleeper, waker), ns), all|
           (all[sleeper] ||= {})[waker] = ns
@@ -126,7 +132,8 @@ module Probescope
         keys = %w[blocked_ns queued_ns times].flat_map { |map| numbers(map).keys }.uniq
         keys.map do |key|
           figures = %w[blocked_ns queued_ns times longest_ns].map { |map| number(map, *key).to_i }
-          Wait.new(*key, *figures)
+          pid, site, what, request = key
+          Wait.new(pid, site, what, request.to_i, *figures)
         end
       end
 
@@ -154,10 +161,10 @@ module Probescope
       end
 
       def waiting(pid, thread, what, from, ended)
-        woken, site, at = %w[woken site at].map { |map| number(map, pid, thread).to_i }
+        woken, site, request, at = %w[woken site works_for at].map { |map| number(map, pid, thread).to_i }
         ready = woken > 1 ? woken.clamp(from, [from, ended].max) : ended
         blocked, queued = [ready - from, ended - ready].map { |ns| [ns, 0].max }
-        @waits << Wait.new(pid, site, what, blocked, queued, 1, [ended - at, 0].max)
+        @waits << Wait.new(pid, site, what, request, blocked, queued, 1, [ended - at, 0].max)
       end
 
       # Threads without any event in the interval.
@@ -172,7 +179,7 @@ module Probescope
           next unless ran < SLEPT_NS
 
           length = ended - began
-          @waits << Wait.new(pid, 0, what_of(call), length, 0, 1, length)
+          @waits << Wait.new(pid, 0, what_of(call), 0, length, 0, 1, length)
         end
       end
 

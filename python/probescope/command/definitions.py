@@ -361,6 +361,8 @@ ALL: Dict[str, Definition] = {
     "offcpu": Definition(
         fields=(
             "pid",
+            "method",
+            "route",
             "file",
             "line",
             "function",
@@ -384,7 +386,7 @@ ALL: Dict[str, Definition] = {
         nothing="no thread was off the CPU",
         not_covered=None,
         map_keys=16_384,
-        map_keys_by_request=16_384,
+        map_keys_by_request=32_768,
         samples=False,
     ),
     "on": Definition(

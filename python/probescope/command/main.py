@@ -198,7 +198,7 @@ def define_trace(add: Add) -> None:
     trace.add_argument(
         "--by-request",
         action="store_true",
-        help="rows of each method and route, of alloc, exceptions, hot, on, slow, syscalls and waits",
+        help="rows of each method and route, of alloc, exceptions, hot, offcpu, on, slow, syscalls and waits",
     )
     trace.add_argument(
         "--threshold", type=time, metavar="TIME", help="for slow: the shortest call to show, 10ms by default"

@@ -43,11 +43,13 @@ ON_CPU = 1
 
 class Wait(NamedTuple):
     """site: address of the site of the innermost traced function, 0 without one, 1 if memory could not be
-    read. what: as in the program.
+    read. what: as in the program. request: a number of Result.requests, 0 for none; always 0 if the
+    program does not tell requests apart.
     """
 
     site: int
     what: int
+    request: int
     blocked: int
     queued: int
     times: int
@@ -55,8 +57,10 @@ class Wait(NamedTuple):
 
 
 class OffCpu:
-    def __init__(self, result: Result) -> None:
+    def __init__(self, result: Result, by_request: bool = False) -> None:
+        """by_request: whether the program's keys have the request."""
         self._result = result
+        self._by_request = by_request
         self._numbers: Dict[str, Dict[Tuple[int, ...], int]] = {}
         self._sites = {_key(key): row[:3] for key, row in result.map("row").items()}
         self.waits = self._summed()
@@ -101,8 +105,12 @@ class OffCpu:
         """Returns name, file and line of a site, or None if it is not known."""
         return self._sites.get((self._result.pid, site))
 
+    def key(self, wait: Wait) -> Tuple[int, ...]:
+        """Returns the key of a wait in the program's maps, behind the pid."""
+        return (wait.site, wait.what, *((wait.request,) if self._by_request else ()))
+
     def woken(self) -> Dict[Tuple[int, ...], Dict[int, int]]:
-        """{(site of the sleeper, what): {site of the waker: ns}}"""
+        """{key() of a sleeper: {site of the waker: ns}}"""
         found: Dict[Tuple[int, ...], Dict[int, int]] = {}
         for (_, *sleeper, waker), ns in self.numbers("woken_ns").items():
             found.setdefault(tuple(sleeper), {})[waker] = ns
@@ -135,7 +143,11 @@ class OffCpu:
         """What ended in the interval."""
         maps = [self.numbers(name) for name in ("blocked_ns", "queued_ns", "times", "longest_ns")]
         keys = dict.fromkeys(key for one in maps[:3] for key in one)
-        return [Wait(*key[1:], *(one.get(key, 0) for one in maps)) for key in keys]
+        found = []
+        for key in keys:
+            _, site, what, *request = key
+            found.append(Wait(site, what, sum(request), *(one.get(key, 0) for one in maps)))
+        return found
 
     def _open_ones(self) -> None:
         """Threads that were alive at the end of the interval."""
@@ -160,10 +172,10 @@ class OffCpu:
         self.on_cpu_ns += max(0, ns)
 
     def _waiting(self, key: Tuple[int, ...], what: int, start: int, ended: int, at: int) -> None:
-        woken, site = self.numbers("woken").get(key, 0), self.numbers("site").get(key, 0)
+        woken, site, request = (self.numbers(name).get(key, 0) for name in ("woken", "site", "works_for"))
         ready = min(max(woken, start), max(start, ended)) if woken > 1 else ended
         self.waits.append(
-            Wait(site, what, max(0, ready - start), max(0, ended - ready), 1, max(0, ended - at))
+            Wait(site, what, request, max(0, ready - start), max(0, ended - ready), 1, max(0, ended - at))
         )
 
     def _quiet_ones(self) -> None:
@@ -180,7 +192,7 @@ class OffCpu:
             if ran > RAN * length:
                 self._ran(length)
             elif ran < SLEPT_NS:
-                self.waits.append(Wait(0, _what(call), length, 0, 1, length))
+                self.waits.append(Wait(0, _what(call), 0, length, 0, 1, length))
 
     def reason(self, what: int) -> Tuple[str, Optional[str]]:
         """The reason of a wait, and the name of the system call or None."""

@@ -958,16 +958,20 @@ class Offcpu(Report):
 
     def __init__(self, result: Result, *options: Any, **named: Any) -> None:
         super().__init__(result, *options, **named)
-        self._times = off_cpu.OffCpu(result)
+        self._times = off_cpu.OffCpu(result, self.by_request)
         self._woken = self._times.woken()
 
     def rows(self) -> List[Row]:
         places: Dict[Any, List[off_cpu.Wait]] = {}
         for wait in self._times.waits:
-            places.setdefault(self._place(wait), []).append(wait)
-        found = [self._function(where, waits) for where, waits in places.items()]
+            request = tuple(self.requested(wait.request).items())
+            places.setdefault((request, self._place(wait)), []).append(wait)
+        found = [
+            {**dict(request), **self._function(where, waits)} for (request, where), waits in places.items()
+        ]
         whole = sum(map(_off, found))
-        found.sort(key=lambda row: (-_off(row), str(row["file"] or ""), str(row["line"] or "")))
+        names = ("file", "line", "method", "route")
+        found.sort(key=lambda row: (-_off(row), [str(row.get(name) or "") for name in names]))
         return [{**row, "share": ratio(_off(row), whole)} for row in found]
 
     def more(self) -> Row:
@@ -1056,7 +1060,7 @@ class Offcpu(Report):
 
     def _wakers(self, waits: List[off_cpu.Wait]) -> List[Row]:
         found: Dict[Any, int] = {}
-        for key in dict.fromkeys((wait.site, wait.what) for wait in waits):
+        for key in dict.fromkeys(map(self._times.key, waits)):
             for site, ns in self._woken.get(key, {}).items():
                 where = tuple(map(known, self._times.site(site) or [None] * 3))
                 found[where] = found.get(where, 0) + ns

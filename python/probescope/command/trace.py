@@ -301,11 +301,6 @@ def program_name(options: Any) -> str:
                 f"probescope trace syscalls -p {options.pid} --by line",
             )
         name = BY_LINE
-    if options.by_request and name == "offcpu":
-        raise Usage(
-            f"{name} does not tell requests apart yet (docs/decisions/236-requests-in-the-record.md)",
-            f"probescope trace syscalls -p {options.pid} --by-request: time in system calls, with waits",
-        )
     if options.by_request and name.startswith(FILES):
         raise Usage(
             "--files takes no --by-request", f"probescope trace syscalls -p {options.pid} --by-request"

@@ -27,9 +27,13 @@ RSpec.shared_context "with a worker" do |source|
     Main.new.serve
   RUBY
 
+  define_method(:write_worker) do |text|
+    File.write(File.join(@folder, "worker.rb"), "$stdout.sync = true\n#{text}#{serves}")
+  end
+
   before do
     @folder = Dir.mktmpdir
-    File.write(File.join(@folder, "worker.rb"), "$stdout.sync = true\n#{source}#{serves}")
+    write_worker(source)
   end
   after { FileUtils.rm_rf(@folder) }
 
