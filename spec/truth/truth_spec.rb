@@ -11,13 +11,13 @@ require "time"
 #   rake truth    runs everything, and writes the results to docs/truth.md
 #
 # A plain run of RSpec has one seed, short intervals, and the gate's temperaments and commands
-# (GATE, GATE_COMMANDS). TRUTH_LANGUAGES and TRUTH_ONLY select languages and temperaments, separated
+# (GATE). TRUTH_LANGUAGES and TRUTH_ONLY select languages and temperaments, separated
 # by commas; the default is all.
 RSpec.describe "The truth", :bpf, within: 7200 do
   seeds = Integer(ENV.fetch("TRUTH_SEEDS", "1"))
   seconds = Float(ENV.fetch("TRUTH_SECONDS", "1"))
   samples = Integer(ENV.fetch("TRUTH_SAMPLES", "0"))
-  only = ENV.fetch("TRUTH_ONLY", Truth::GATE.join(",")).split(",")
+  only = ENV.fetch("TRUTH_ONLY", Truth::GATE.keys.join(",")).split(",")
   languages = ENV.fetch("TRUTH_LANGUAGES", "all").split(",")
   tick = 10_000_000 # ns
 
@@ -209,7 +209,7 @@ RSpec.describe "The truth", :bpf, within: 7200 do
       before { @language = language }
 
       language.temperaments.each do |temperament, commands|
-        commands &= Truth::GATE_COMMANDS unless ENV.key?("TRUTH_ONLY")
+        commands &= Truth::GATE.fetch(temperament, []) unless ENV.key?("TRUTH_ONLY")
         counted, sampled = commands.partition { |command| !Truth::SAMPLED.include?(command) }
         next unless only.include?(temperament) || only == %w[all]
 

@@ -42,9 +42,10 @@ module Truth
   COMMANDS = {"c_calls" => %w[calls stat hot lines], "slow_calls" => [*RARE, "flow"],
               "bursts" => [*RARE, "flow"], "crowd" => RARE, "served" => RARE - %w[slow waits],
               "parked" => [*ALL, "gvl"], "forks" => RARE - %w[latency], "tasks" => ["slow", *ALL]}.freeze
-  # Temperaments in which hooks came late, and the most important ones.
-  GATE = %w[system_calls pool crowd forks].freeze
+  # What the gate runs: temperaments in which hooks came late, and the most important ones.
   GATE_COMMANDS = %w[calls exceptions requests stat syscalls].freeze
+  GATE = {"system_calls" => [*GATE_COMMANDS, "on"], "pool" => [*GATE_COMMANDS, "offcpu"],
+          "crowd" => [*GATE_COMMANDS, "waits"], "forks" => GATE_COMMANDS}.freeze
   TEMPERAMENTS = %w[cpu c_calls system_calls slow_calls pool parked served crowd bursts garbage forks
                     deep_stacks].freeze
 
