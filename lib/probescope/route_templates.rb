@@ -7,6 +7,9 @@ module Probescope
   module RouteTemplates
     # The end of "/orders/:id(.:format)", or "/orders/:id(.json)" in Grape.
     FORMAT = /\(\.[^()]*\)\z/n
+    # A part of Sinatra's pattern of several kinds: its kind, and the text with escapes.
+    PART = /\w+:"((?:[^"\\]|\\.)*)"/n
+    PARTS = /\A\(#{PART}(?: \+ #{PART})+\)\z/n
 
     class << self
       # Returns nil where no route template is known.
@@ -27,9 +30,14 @@ module Probescope
         path.b.sub(FORMAT, "") if path.is_a?(String)
       end
 
-      # "GET /labels/:number"
+      # "GET /labels/:number"; for a pattern of several kinds, as in a namespace,
+      # 'GET (sinatra:"/desk" + regular:"/labels/(\\d+)")'
       def sinatra(route)
-        route.b.split(" ", 2).last&.gsub("\\/", "/") if route.is_a?(String)
+        return unless route.is_a?(String)
+
+        path = route.b.split(" ", 2).last
+        path = path.scan(PART).join.gsub(/\\(.)/n, '\1') if path&.match?(PARTS)
+        path&.gsub("\\/", "/")
       end
 
       def rails(env)

@@ -80,6 +80,7 @@ RSpec.describe "requests", :bpf do
       # Routes
       ask("/labels/7", "sinatra.route" => 'GET /labels/:number', "SCRIPT_NAME" => "/app",
                        "REQUEST_METHOD" => "HEAD")
+      ask("/wiki/7", "sinatra.route" => 'GET (sinatra:"/wiki" + regular:"/(\\\\d+|\\"all\\")")')
       ask("/rails/7", "action_dispatch.route_uri_pattern" => "/rails/:id(.:format)")
       ask("/old/7", "action_dispatch.request.path_parameters" => {controller: "old", action: "show"})
       ask("/own/7") { |env| env["probescope.route"] = "/own/:id"; [503, {}, []] }
@@ -122,8 +123,8 @@ RSpec.describe "requests", :bpf do
       "/in_rescue" => 200, "/array" => 201, "/streamed" => 206,
       "/called" => 200, "/nothing" => 0, "/hijacked" => 0, "/twice" => 200, "/frozen" => 200,
       "/??[31m???x" => 200, "/?/é" => 200, long => 200, "" => 200,
-      "/app/labels/7" => 200, "/rails/7" => 200, "/old/7" => 200, "/own/7" => 503, "/shown" => 418,
-      "/engine/7" => 200, "/grape/7" => 200, "/desk/7" => 200, "/fails/7" => 500,
+      "/app/labels/7" => 200, "/wiki/7" => 200, "/rails/7" => 200, "/old/7" => 200, "/own/7" => 503,
+      "/shown" => 418, "/engine/7" => 200, "/grape/7" => 200, "/desk/7" => 200, "/fails/7" => 500,
       "/ids/4711" => 200, "/gone/x" => 404, "/frozen_env" => 200
     )
     expect(run.events(:request__done).size).to eq(done.size)
@@ -133,6 +134,7 @@ RSpec.describe "requests", :bpf do
     expect(starts.map { |event| event[:method] }.tally).to eq("GET" => done.size - 2, "HEAD" => 1, "" => 1)
     templates = done.transform_values { |event| event[:template] }.reject { |_, template| template.empty? }
     expect(templates).to eq("/app/labels/7" => "/app/labels/:number", "/rails/7" => "/rails/:id",
+                            "/wiki/7" => '/wiki/(\d+|"all")',
                             "/old/7" => "old#show", "/own/7" => "/own/:id",
                             "/engine/7" => "/engine/things/:id", "/grape/7" => "/grape/:id",
                             "/desk/7" => "/desk/labels/:number", "/fails/7" => "/fails/:id")
