@@ -21,6 +21,7 @@ module Probescope
       COUNTING = 0.1 # while counting: a read takes some 0.1 ms, and as much again per process
       FOLLOW = 0.2 # seconds between two searches for new children
       BESIDES = 1.0 # seconds for the search for other processes with the same library
+      MAPPING = 10.0 # seconds for the search for processes that map the file of a uprobe
       ATTACH_LIMIT = 30.0 # seconds; bpftrace takes 0.4 to 0.8 s
       # Seconds, with tracepoints: bpftrace 0.17 reads the kernel's list of events for each of them.
       LONG_ATTACH_LIMIT = 90.0
@@ -116,7 +117,7 @@ module Probescope
         @session = Session.new(@order, @probes, threads: @tracepoints.any?, waits: all_threads?,
                                                 elsewhere: (@tracepoints & ELSEWHERE).any?, event: @event)
         @session.choose
-        @mapping = @session.mapping(BESIDES)
+        @mapping = @session.mapping(MAPPING)
         check_lines
       rescue Member::Unserved => e
         others = Program.by_kernel(names, e.runtime) or raise

@@ -99,7 +99,7 @@ SETTLE = 0.02
 HOOK_SECONDS = 2
 F_SETPIPE_SZ = 1031  # fcntl has the name from Python 3.10 on
 # Limit on the search for processes that map the file of a uprobe.
-MAPPING_SECONDS = 1
+MAPPING_SECONDS = 10
 CHECK = "probescope doctor"
 
 
