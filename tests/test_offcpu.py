@@ -283,12 +283,15 @@ def test_requests_are_told_apart(switches, program, children):
     for route, (ns, times) in own.items():
         row = rows[route]
         assert row["method"] == ("GET" if route else None)
-        # A thread may be pushed off its CPU just before or after the function reads its clocks.
+        # A thread may be pushed off its CPU just before or after the function reads its clocks, or wait
+        # for the GIL there. If it is not known where the GIL is, such a wait counts as one for a lock.
         blocked = sum(one["times"] for one in row["reasons"] if one["reason"] != "preempted")
-        assert times - missed <= blocked <= times, route
+        gil = [one for one in row["reasons"] if one["reason"] in ("vm_lock", "lock")]
+        assert times - missed <= blocked, route
+        assert blocked - sum(one["times"] for one in gil) <= times, route
         # If a wake-up ends a thread's turn, the clock of the CPU stops before the switch.
         least = ns * 0.98 - row["times"] * 20_000 - left_over
-        assert least <= off(row) <= ns * 1.02, route
+        assert least <= off(row) <= ns * 1.02 + sum(map(off, gil)), route
     # The loop, its untraced callbacks, and a context without a traced function.
     waits = {
         (row["function"], row["method"], one["reason"]): one["times"]
