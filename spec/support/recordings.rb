@@ -36,9 +36,7 @@ module Support
                  .keys.to_h { |name| [name, [name]] }.except("slow")
                  .merge(SLOW, FILES, LINES, ON, KERNEL).freeze
     # {program => versions of bpftrace that have not recorded it yet}
-    LATER = %w[syscalls_lines syscalls_by_request syscalls_lines_by_request on_by_request on_stack_by_request
-               offcpu_by_request waits_by_request waits_kernel_by_request]
-            .to_h { |name| [name, %w[0.20 0.23 0.27]] }.freeze
+    LATER = {"offcpu_by_request" => %w[0.20 0.23 0.27]}.freeze
     # CPython, for which host_target.c counts no ticks.
     PYTHON = %w[--met 0 --waits --locks].freeze
     # {program => further options of host_target}
