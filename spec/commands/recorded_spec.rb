@@ -49,7 +49,7 @@ RSpec.describe "On what bpftrace printed once" do
   end
 
   recordings.versions.each do |version|
-    recordings.programs(version).each do |program, (command)|
+    recordings::PROGRAMS.each do |program, (command)|
       it "of bpftrace #{version}, #{program}: the gem's tables and JSON are as recorded, and fit " \
          "the schema" do
         told = gem(program, recordings.read(version, program))
@@ -133,7 +133,7 @@ RSpec.describe "On what bpftrace printed once" do
   it "has recordings of several versions, for every program and kind" do
     expect(recordings.versions).to include("0.17", "0.20", "0.23", "0.27")
     recorded = recordings.versions.flat_map do |version|
-      recordings.programs(version).keys.map { |program| [version, program, recordings.all.fetch(program)] }
+      recordings::PROGRAMS.keys.map { |program| [version, program, recordings.all.fetch(program)] }
     end
     recorded.each do |version, program, expected|
       expect(recordings.read(version, program).map { |head, _| head[:recording] })

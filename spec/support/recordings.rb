@@ -35,8 +35,6 @@ module Support
                  .select { |_, command| command["kind"] == "table" }
                  .keys.to_h { |name| [name, [name]] }.except("slow")
                  .merge(SLOW, FILES, LINES, ON, KERNEL).freeze
-    # {program => versions of bpftrace that have not recorded it yet}
-    LATER = {"offcpu_by_request" => %w[0.20 0.23 0.27]}.freeze
     # CPython, for which host_target.c counts no ticks.
     PYTHON = %w[--met 0 --waits --locks].freeze
     # {program => further options of host_target}
@@ -87,9 +85,6 @@ module Support
 
     # Versions of bpftrace with recordings, such as "0.17".
     def versions = Dir.children(FOLDER).sort_by { |name| Gem::Version.new(name) }
-
-    # {program => command} of the programs that this version has recorded.
-    def programs(version) = PROGRAMS.reject { |program, _| LATER.fetch(program, []).include?(version) }
 
     def path(version, program) = File.join(FOLDER, version, "#{program}.jsonl")
 
