@@ -18,6 +18,8 @@ module Probescope
       STOP_LIMIT = 1.0
       # fcntl's F_SETPIPE_SZ, which Ruby has no name for.
       SET_PIPE_SIZE = 1031
+      # A line that bpftrace prints when it reads events. One line may come before the attach.
+      OF_EVENTS = /^\{"type": "(?!attached_probes)/
 
       attr_reader :pid, :out, :err
 
@@ -29,7 +31,7 @@ module Probescope
         widen(@out)
         @errors = "".b
         @rest = "".b
-        @hidden = false
+        @attached = @hidden = false
         # Without "--", bpftrace also parses the arguments after the program as options: -cCOMMAND
         # in a function's name would be executed.
         command = [*BpftraceProcess.command, "-f", "json", *options, "--", program, library, *order.arguments]
@@ -77,6 +79,7 @@ module Probescope
         return complain(bytes.to_s) if stream == err
 
         lines, end_of_line, @rest = (@rest + bytes.to_s).rpartition("\n")
+        @attached ||= lines.match?(OF_EVENTS)
         yield lines + end_of_line unless end_of_line.empty?
       end
 
@@ -88,10 +91,13 @@ module Probescope
         @status ||= Process.wait2(pid, Process::WNOHANG)&.last
       end
 
-      # True when bpftrace waits for events, which means that all its probes are attached.
-      # bpftrace's messages do not tell this: up to 0.23 they come before the attach, later after
-      # it. A kernel that hides where a process waits reports "0", as for a running process: then
-      # see #hidden?.
+      # Whether all probes are attached. bpftrace's message does not tell this: up to 0.23 it comes
+      # before the attach, later after it. But bpftrace reads and waits for events only after the
+      # attach. If events come faster than bpftrace reads them, it never waits.
+      def attached? = @attached ||= waiting_for_events?
+
+      # True when bpftrace waits for events. A kernel that hides where a process waits reports "0",
+      # as for a running process: then see #hidden?.
       def waiting_for_events?
         place = File.read("/proc/#{pid}/wchan")
         @hidden = ["", "0"].include?(place) && sleeping?
@@ -210,6 +216,7 @@ module Probescope
       def lines(bytes)
         @rest << bytes
         *whole, @rest = @rest.split("\n", -1)
+        @attached ||= whole.any?(OF_EVENTS)
         whole.each { |line| yield line unless line.empty? }
       end
     end

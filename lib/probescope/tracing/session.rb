@@ -142,10 +142,10 @@ module Probescope
       # True when bpftrace has ended, and all of its output has been read.
       def ended? = bpftraces.all?(&:status) && streams.empty?
 
-      # Whether all probes are attached: after that, bpftrace waits for events. A time limit is used
-      # where the kernel does not tell that it waits.
+      # Whether all probes are attached. A time limit is used where the kernel does not tell that
+      # bpftrace waits for events.
       def attached?
-        others = bpftraces.reject(&:waiting_for_events?)
+        others = bpftraces.reject(&:attached?)
         return false unless others.all?(&:hidden?) && alive.any?(&:raised?)
 
         @raised_at ||= now

@@ -93,6 +93,8 @@ FIRST_FLUSH_SECONDS = 5
 EARLY = 0.25
 # With other tracers, and a kernel that does not tell where bpftrace waits.
 HIDDEN_SECONDS = 2.0
+# A line that bpftrace prints when it reads events. One line may come before the attach.
+OF_EVENTS = re.compile(rb'\{"type": "(?!attached_probes)')
 # The process increments its flush counter just before the flush's last event.
 SETTLE = 0.02
 # Limit on the time that the process takes to install its hooks when its threads are busy.
@@ -625,8 +627,8 @@ class Output:
 
 def waits_for_events(pid: int) -> Optional[bool]:
     """Whether the bpftrace below this process waits for events: then all its probes are attached.
-    None where the kernel does not tell. bpftrace's messages do not tell it: up to 0.23 they come
-    before the attach.
+    None where the kernel does not tell. bpftrace's message of the attach does not tell it: up to 0.23
+    this message comes before the attach.
     """
     process = Path(f"/proc/{pid}")
     try:
@@ -682,6 +684,7 @@ class Measurement:
         self._rest = {"out": b"", "err": b""}
         self._streams = {self._keeper.stdout: "out", self._keeper.stderr: "err"}
         self._errors: List[str] = []
+        self._reads = False  # whether bpftrace has begun to read events
 
     def attach(self, semaphores: List[int]) -> None:
         """Waits until the kernel counts a tracer on each probe, or until bpftrace has ended. The kernel
@@ -702,7 +705,8 @@ class Measurement:
                 others = any(listened) if others is None else others
                 if all(listened):
                     raised_at = raised_at or time.monotonic()
-                    waits = waits_for_events(self._keeper.pid) if others else True
+                    # If events come faster than bpftrace reads them, it never waits for them.
+                    waits = self._reads or not others or waits_for_events(self._keeper.pid)
                     if waits or (waits is None and time.monotonic() - raised_at > HIDDEN_SECONDS):
                         return
             except Refused:  # the process has ended, and bpftrace will end too
@@ -891,6 +895,7 @@ class Measurement:
             if line.strip():
                 self._errors.append(line.decode(errors="replace"))
             return
+        self._reads = self._reads or OF_EVENTS.match(line) is not None
         _print(self._output.take(line))
 
 
