@@ -112,7 +112,7 @@ RSpec.describe "The bridge's deployment" do
                "--endpoint", server.endpoint]
     bridge = keep(Support::Child.new("unshare", "--mount", "sh",
                                      "-c", "#{mounts.join(" && ")} && exec \"$@\"", "sh", *held,
-                                     RbConfig.ruby, Support::EXE, *command, env: ENV.to_h))
+                                     RbConfig.ruby, Support::EXE, *command, env: Support.command_env))
     bridge.await_line(/attached to/, stream: :err)
     await("spans") { server.spans.any? }
     expect(bridge.stop(within: 60)).to be_success

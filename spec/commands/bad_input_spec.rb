@@ -7,7 +7,7 @@ require "support/host_helpers"
 RSpec.describe "Bad input" do
   def refuse(*arguments, status: 1, env: {}, before: [])
     child = keep(Support::Child.new(*before, RbConfig.ruby, Support::EXE, *arguments.map(&:to_s),
-                                    env: ENV.to_h.merge(env)))
+                                    env: Support.command_env.merge(env)))
     expect(child.wait.exitstatus).to eq(status), child.to_s
     expect(child.out).to be_empty
     expect(child.err.lines).to match([/\Aprobescope: [^\n]+\n\z/, /\A  try: [^\n]+\n\z/])

@@ -158,13 +158,13 @@ RSpec.describe "Commands of the kernel's events", :bpf do
     child = container("exec #{RbConfig.ruby} -r#{Support::AUTO} #{script}")
     pid = inside(child)
     enter = ["nsenter", "--target", pid.to_s, "--mount", "--pid", RbConfig.ruby, Support::EXE]
-    refused = keep(Support::Child.new(*enter, "offcpu", "-p", "1", env: ENV.to_h))
+    refused = keep(Support::Child.new(*enter, "offcpu", "-p", "1", env: Support.command_env))
     expect(refused.wait.exitstatus).to eq(1)
     expect(refused.err)
       .to eq("probescope: the kernel's events have the numbers of threads in the initial PID namespace, " \
              "and this is another one\n  try: run the command on the host\n")
     commands = (kinds - [["offcpu"]]).map do |words|
-      outer = keep(Support::Child.new(*enter, *words, "-p", "1", "-d", "600", "--json", env: ENV.to_h))
+      outer = keep(Support::Child.new(*enter, *words, "-p", "1", "-d", "600", "--json", env: Support.command_env))
       command = await("the command in #{outer}") { children_of(outer.pid).first }
       await_attached(outer) { bpftraces(Struct.new(:pid).new(command)) }
       await_flushes_of([pid], 1)

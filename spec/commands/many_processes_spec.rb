@@ -285,7 +285,7 @@ RSpec.describe "Several processes", :bpf do
 
   it "cannot be distinguished inside a container by an older bpftrace, which the command refuses; " \
      "a newer one distinguishes them" do
-    child = container(<<~SH, env: ENV.to_h, within: 60)
+    child = container(<<~SH, env: Support.command_env, within: 60)
       #{binary} > /dev/null & one=$!
       #{binary} > /dev/null & two=$!
       until [ "$(cat /proc/$one/comm /proc/$two/comm | grep -c host_target)" = 2 ]; do :; done

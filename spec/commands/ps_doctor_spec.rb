@@ -38,14 +38,14 @@ RSpec.describe "ps and doctor" do
     skip "no python3 here" unless system("python3", "--version", out: File::NULL)
     # The process has all capabilities, but the kernel forbids BPF.
     forbidden = ["python3", File.join(Support::ROOT, "spec/support/without_calls.py"), "bpf"]
-    child = keep(Support::Child.new(*forbidden, RbConfig.ruby, Support::EXE, "doctor", env: ENV.to_h))
+    child = keep(Support::Child.new(*forbidden, RbConfig.ruby, Support::EXE, "doctor", env: Support.command_env))
     expect(child.wait.exitstatus).to eq(1)
     expect(child.out)
       .to match(/^NO  bpftrace does not run a program: .*; it says: .* -> run it as root on the host/)
 
     process = host_target
     child = keep(Support::Child.new(*forbidden, RbConfig.ruby, Support::EXE, "hot", "-p", process.pid.to_s,
-                                    env: ENV.to_h))
+                                    env: Support.command_env))
     expect(child.wait.exitstatus).to eq(1)
     expect(child.err).to match(
       /\Aprobescope: bpftrace failed: the kernel (forbids BPF here|does not take).*; it says: [^\n]+\n/
@@ -61,7 +61,7 @@ RSpec.describe "ps and doctor" do
     before = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *before] if Process.uid.zero?
     {"doctor" => :out, "hot" => :err}.each do |command, stream|
       child = keep(Support::Child.new(*before, RbConfig.ruby, Support::EXE, command,
-                                      *(%w[-p 1] if command == "hot"), env: ENV.to_h))
+                                      *(%w[-p 1] if command == "hot"), env: Support.command_env))
       expect(child.wait.exitstatus).to eq(1)
       expect(child.public_send(stream))
         .to include("this is a user namespace (a rootless container, unshare -U)")

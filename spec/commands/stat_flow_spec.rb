@@ -96,7 +96,7 @@ RSpec.describe "The live commands on a Ruby process", :bpf do
       process = host_target
       child = keep(Support::Child.new("sh", "-c",
                                       "#{RbConfig.ruby} #{Support::EXE} stat -p #{process.pid} | head -3",
-                                      env: ENV.to_h))
+                                      env: Support.command_env))
       expect(child.wait.exitstatus).to eq(0)
       expect([child.out.lines.size,
               child.err.lines.grep_v(/\Aprobescope: \d+ (samples|events|exception details) /)])

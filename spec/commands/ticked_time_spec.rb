@@ -8,7 +8,7 @@ RSpec.describe "hot of CPython, whose samples come at ticks of the library", :bp
   def told(process)
     wheel = keep(Support::Child.new(Support::Python.interpreter, "-m", "probescope", "trace", "hot",
                                     "-p", process.pid.to_s, "-d", "2",
-                                    env: ENV.to_h.merge("PYTHONPATH" => Support::Python::PACKAGE)))
+                                    env: Support.command_env.merge("PYTHONPATH" => Support::Python::PACKAGE)))
     wheel.wait(within: 60)
     [probescope("hot", "-p", process.pid, "-d", 2).err, wheel.err].map { |err| err[/ticks.*/] }
   end

@@ -101,7 +101,7 @@ RSpec.describe "probescope otel among hostile processes", :bpf do
     keep(Support::Child.new("sh", "-c", starter)).await_line(/\Aready$/)
     words = ["otel", "--comm", name, "--slow", "1ms", "--exceptions", "none", "--endpoint", server.endpoint]
     limited = ["sh", "-c", "ulimit -n 100; exec \"$@\"", "sh"]
-    child = keep(Support::Child.new(*limited, RbConfig.ruby, Support::EXE, *words, env: ENV.to_h))
+    child = keep(Support::Child.new(*limited, RbConfig.ruby, Support::EXE, *words, env: Support.command_env))
     # On Linux 6.18, kernel threads that uprobes wait for may starve for a minute (decision 215).
     await("spans", within: 240) { seen.size == 120 }
     stopped(child)

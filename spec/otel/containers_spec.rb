@@ -58,7 +58,7 @@ RSpec.describe "probescope otel and containers" do
     server = keep(Support::OtlpServer.new)
     arguments = ["otel", "-p", pid.to_s, "--slow", "1ms", "--exceptions", "none",
                  "--endpoint", server.endpoint]
-    bridge = keep(Support::Child.new(*before, RbConfig.ruby, Support::EXE, *arguments, env: ENV.to_h))
+    bridge = keep(Support::Child.new(*before, RbConfig.ruby, Support::EXE, *arguments, env: Support.command_env))
     bridge.await_line(/attached to/, stream: :err)
     found = await("spans") { server.spans.first }
     expect(found.last.name).to eq("Object#slow")
@@ -89,7 +89,7 @@ RSpec.describe "probescope otel and containers" do
   it "is refused inside a container if bpftrace counts processes by other numbers", :bpf do
     skip "of another bpftrace: before 0.23" if (Support::Bpf.version <=> [0, 23]) >= 0
     inside = keep(Support::Child.new("unshare", "--pid", "--fork", "--mount-proc", RbConfig.ruby,
-                                     Support::EXE, "otel", "-p", "1", env: ENV.to_h))
+                                     Support::EXE, "otel", "-p", "1", env: Support.command_env))
     expect(inside.wait.exitstatus).to eq(1)
     expect(inside.err).to match(/\Aprobescope: bpftrace 0\.\d+\.\d+ counts processes by .*\n  try: .*hostPID/)
   end
@@ -110,7 +110,7 @@ RSpec.describe "probescope otel and containers" do
       $stdout.flush
       Thread.new { loop { slow } }.join
     RUBY
-    bridge = container(<<~SH, env: ENV.to_h)
+    bridge = container(<<~SH, env: Support.command_env)
       cd #{folder}
       #{RbConfig.ruby} -I#{Support::ROOT}/lib -rprobescope/auto app.rb &
       until [ -e started ]; do sleep 0.1; done

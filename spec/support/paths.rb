@@ -15,9 +15,12 @@ module Support
   # (ext/ruby/ticks.c).
   RUBY_TICKS = RUBY_VERSION.match?(/\A3\.[1-4]\./)
 
-  # The environment before Bundler. A process that a spec starts is like a user's application.
+  # The environment before Bundler, for the command. exe/probescope finds the checkout's gems by
+  # itself, and Bundler would use twice the CPU of a start of the command.
+  def self.command_env = defined?(Bundler) ? Bundler.unbundled_env : ENV.to_h
+
+  # A process that a spec starts is like a user's application.
   def self.plain_env
-    env = defined?(Bundler) ? Bundler.unbundled_env : ENV.to_h
-    env.reject { |name, _| name.start_with?("PROBESCOPE_") }.merge("LANG" => "C.UTF-8")
+    command_env.reject { |name, _| name.start_with?("PROBESCOPE_") }.merge("LANG" => "C.UTF-8")
   end
 end

@@ -20,7 +20,7 @@ module Support
 
     # Starts the command, for examples that act on it while it runs.
     def probescope_start(*args, env: {})
-      keep(Child.new(RbConfig.ruby, EXE, *args.map(&:to_s), env: ENV.to_h.merge(env)))
+      keep(Child.new(RbConfig.ruby, EXE, *args.map(&:to_s), env: Support.command_env.merge(env)))
     end
 
     # Runs the command to its end.
