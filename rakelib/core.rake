@@ -12,7 +12,7 @@ namespace :core do
   desc "Build and run the C tests without sanitizers (TEST=switching: one)"
   task(:plain) { CoreBuild.new("plain").test }
   task :sanitized do
-    CoreBuild.new("sanitized", flags: %w[-fsanitize=address,undefined -fno-sanitize-recover=all]).test
+    CoreBuild.new("sanitized", flags: %w[-O1 -fsanitize=address,undefined -fno-sanitize-recover=all]).test
   end
   task :threads do
     # -Wno-tsan: ThreadSanitizer does not support fences. Only a command that reads probescope_info

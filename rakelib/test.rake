@@ -35,11 +35,11 @@ module TestTasks
 
   def c_tests(run)
     # At a lower priority, these do not disturb the measurements of tests that run beside them.
-    rake(run, "core:plain", "core:sanitized", nice: 5)
+    rake(run, "core:sanitized", nice: 5)
     # These take minutes, so the gate leaves them to .ci/full.
     return if ENV["PROBESCOPE_GATE"]
 
-    rake(run, "core:threads", "core:aarch64", nice: 5)
+    rake(run, "core:plain", "core:threads", "core:aarch64", nice: 5)
     rake(run, "memcheck CYCLES=16", nice: 5) if Process.uid.zero?
   end
 

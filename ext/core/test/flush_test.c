@@ -320,7 +320,7 @@ static void tells_all_rows_as_of_one_moment(void)
     enum { ROWS = 20 };
     RAISE(STATS__DONE);
     RAISE(FUNCTION__STATS);
-    char name[8];
+    char name[16];
     for (int i = 0; i < ROWS; i++) {
         snprintf(name, sizeof(name), "f%d", i);
         row_of(&ps_function_table, name)->count[PS_FUNCTION_CALLS] = 7;
