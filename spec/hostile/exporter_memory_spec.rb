@@ -24,7 +24,7 @@ RSpec.describe "probescope otel's exporter and a process that makes up what it d
   end
   let(:exporter) do
     keep(Support::Child.new(RbConfig.ruby, "-I#{Support::ROOT}/lib", "-e", script,
-                            env: Support.command_env, stdin: true))
+                            env: ENV.to_h, stdin: true))
   end
 
   def line(mark, *fields, text: "")

@@ -78,7 +78,7 @@ RSpec.describe Probescope::Otel::Sender do
         taken = exporter.deliver([record], timeout: 5)
         p [taken, !exporter.again.nil?, exporter.reason, peak - before]
       RUBY
-      child = keep(Support::Child.new(RbConfig.ruby, "-I#{Support::ROOT}/lib", "-e", script, env: Support.command_env))
+      child = keep(Support::Child.new(RbConfig.ruby, "-I#{Support::ROOT}/lib", "-e", script, env: ENV.to_h))
       child.wait
       taken, again, reason, grown = JSON.parse(child.out)
       expect([taken, again, reason]).to eq([false, *verdict]), child.to_s
