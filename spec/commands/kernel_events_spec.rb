@@ -164,7 +164,8 @@ RSpec.describe "Commands of the kernel's events", :bpf do
       .to eq("probescope: the kernel's events have the numbers of threads in the initial PID namespace, " \
              "and this is another one\n  try: run the command on the host\n")
     commands = (kinds - [["offcpu"]]).map do |words|
-      outer = keep(Support::Child.new(*enter, *words, "-p", "1", "-d", "600", "--json", env: Support.command_env))
+      outer = keep(Support::Child.new(*enter, *words, "-p", "1", "-d", "600", "--json",
+                                      env: Support.command_env))
       command = await("the command in #{outer}") { children_of(outer.pid).first }
       await_attached(outer) { bpftraces(Struct.new(:pid).new(command)) }
       await_flushes_of([pid], 1)

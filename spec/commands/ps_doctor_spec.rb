@@ -38,7 +38,8 @@ RSpec.describe "ps and doctor" do
     skip "no python3 here" unless system("python3", "--version", out: File::NULL)
     # The process has all capabilities, but the kernel forbids BPF.
     forbidden = ["python3", File.join(Support::ROOT, "spec/support/without_calls.py"), "bpf"]
-    child = keep(Support::Child.new(*forbidden, RbConfig.ruby, Support::EXE, "doctor", env: Support.command_env))
+    child = keep(Support::Child.new(*forbidden, RbConfig.ruby, Support::EXE, "doctor",
+                                    env: Support.command_env))
     expect(child.wait.exitstatus).to eq(1)
     expect(child.out)
       .to match(/^NO  bpftrace does not run a program: .*; it says: .* -> run it as root on the host/)

@@ -307,7 +307,8 @@ RSpec.describe "Hostile processes", :bpf do
     process = mapper("--chain", 200)
     source = "p Fiber.new { Probescope::Tracing::Descendants.of(#{process.pid}).size }.resume"
     words = [RbConfig.ruby, "-I#{Support::ROOT}/lib", "-rprobescope/tracing/descendants", "-e", source]
-    child = keep(Support::Child.new(*words, env: Support.command_env.merge("RUBY_FIBER_VM_STACK_SIZE" => "32768")))
+    child = keep(Support::Child.new(*words,
+                                    env: Support.command_env.merge("RUBY_FIBER_VM_STACK_SIZE" => "32768")))
     child.wait
     expect([child.out, child.err]).to eq(["200\n", ""])
     stub_const("Probescope::Tracing::Descendants::MOST", 100)

@@ -58,7 +58,8 @@ RSpec.describe "probescope otel and containers" do
     server = keep(Support::OtlpServer.new)
     arguments = ["otel", "-p", pid.to_s, "--slow", "1ms", "--exceptions", "none",
                  "--endpoint", server.endpoint]
-    bridge = keep(Support::Child.new(*before, RbConfig.ruby, Support::EXE, *arguments, env: Support.command_env))
+    bridge = keep(Support::Child.new(*before, RbConfig.ruby, Support::EXE, *arguments,
+                                     env: Support.command_env))
     bridge.await_line(/attached to/, stream: :err)
     found = await("spans") { server.spans.first }
     expect(found.last.name).to eq("Object#slow")

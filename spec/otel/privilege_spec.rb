@@ -24,7 +24,8 @@ RSpec.describe "The privilege of probescope otel", :bpf do
   def bridge(*before, env: {})
     arguments = ["otel", "-p", process.pid.to_s, "--slow", "1ms", "--exceptions", "none",
                  "--endpoint", server.endpoint]
-    keep(Support::Child.new(*before, RbConfig.ruby, Support::EXE, *arguments, env: Support.command_env.merge(env)))
+    keep(Support::Child.new(*before, RbConfig.ruby, Support::EXE, *arguments,
+                            env: Support.command_env.merge(env)))
   end
 
   def refused(*before)
