@@ -57,7 +57,7 @@ class KernelTool
 
   # Yields the running children.
   def with
-    @children = commands.map { |command| Support::Child.new(*command) }
+    @children = commands.map { |command| start(command) }
     await("#{@tool.label} attached", within: 180, every: 0.05) { check && listening? }
     value = yield @children
     finish
@@ -68,6 +68,12 @@ class KernelTool
   end
 
   private
+
+  def start(command)
+    Support::Child.new(*command)
+  rescue Errno::ENOENT
+    raise Refused, "not installed"
+  end
 
   # The commands that run meanwhile. One of probescope's ends by a signal, long before its 600 s.
   def commands
