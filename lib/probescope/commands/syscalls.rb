@@ -20,9 +20,9 @@ module Probescope
         belongs to the innermost function of the application (--all: of all functions) that was open. Sorted
         by TOTAL.
 
-        The trace listens to every system call of the machine: it costs each call of these processes about
-        1 us, and each call of all other processes about 0.1 us. In addition, each call of a function costs
-        about 0.1 us, as in `probescope calls`.
+        The trace listens to every system call of the machine: it costs each call of these processes 1 to
+        2 us, and each call of all other processes 0.1 to 0.3 us. In addition, each call of a function
+        costs about 0.1 us, as in `probescope calls`.
 
           TOTAL     only the part in the interval
           MEAN      TOTAL / CALLS
@@ -48,8 +48,8 @@ module Probescope
         probescope syscalls -p 4711 --json | jq '.rows | map(.calls) | add'
       TEXT
       MIN = "the time of all rows"
-      REACH = "listens to every system call of the machine: about 1 us for each call of the traced " \
-              "processes, and 0.1 us for each call of all others"
+      REACH = "listens to every system call of the machine: 1 to 2 us for each call of the traced " \
+              "processes, and 0.1 to 0.3 us for each call of all others"
 
       class Report < Tracing::Report
         # failed: whether only rows with errors are shown. slower: the shortest call in ns that the
@@ -85,7 +85,7 @@ module Probescope
            *("not covered: #{Tracing::Figure.count(untold)} calls of threads that made no traced call" if
              untold.positive?),
            *(one_end if half_told.positive?),
-           "not in the share for looking: the kernel's part, about 1 us for each system call"]
+           "not in the share for looking: the kernel's part, 1 to 2 us for each system call"]
         end
 
         # How many calls returned an error for which bpftrace's maps had no room.

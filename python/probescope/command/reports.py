@@ -656,8 +656,8 @@ class Syscalls(Report):
     SHARE = "share"
     LIVE = True
     REACH = [
-        "listens to every system call of the machine: about 1 us for each call of the traced "
-        "processes, and 0.1 us for each call of all others"
+        "listens to every system call of the machine: 1 to 2 us for each call of the traced "
+        "processes, and 0.1 to 0.3 us for each call of all others"
     ]
 
     def rows(self) -> List[Row]:
@@ -733,7 +733,7 @@ class Syscalls(Report):
             )
         return [
             *found,
-            "not in the share for looking: the kernel's part, about 1 us for each system call",
+            "not in the share for looking: the kernel's part, 1 to 2 us for each system call",
         ]
 
     def warnings(self, room: int) -> List[str]:
