@@ -36,11 +36,12 @@ module Truth
   SAMPLED = %w[hot lines].freeze
   ALL = ["calls", "exceptions", "alloc", "backtraces", "requests", "gc", "stat", "latency", "syscalls",
          "offcpu", "on", *SAMPLED].freeze
-  # These programs are on the CPU too rarely for samples. All but "served" call a function that sleeps.
+  # These programs are on the CPU too rarely for samples. All but "served" call a function that sleeps,
+  # and in "served" no function is off the CPU for long.
   RARE = %w[calls slow exceptions alloc backtraces requests gc stat latency syscalls offcpu on waits].freeze
   # Commands for temperaments that do not suit every command (flow shows one thread).
   COMMANDS = {"c_calls" => %w[calls stat hot lines], "slow_calls" => [*RARE, "flow"],
-              "bursts" => [*RARE, "flow"], "crowd" => RARE, "served" => RARE - %w[slow waits],
+              "bursts" => [*RARE, "flow"], "crowd" => RARE, "served" => RARE - %w[slow waits offcpu],
               "parked" => [*ALL, "gvl"], "forks" => RARE - %w[latency], "tasks" => ["slow", *ALL]}.freeze
   # What the gate runs: temperaments in which hooks came late, and the most important ones.
   GATE_COMMANDS = %w[calls exceptions requests stat syscalls].freeze
