@@ -13,8 +13,10 @@ class TestRun
   LOGS = File.expand_path("../tmp/test", __dir__)
   REPEATED = "#{LOGS}/repeated.txt".freeze # a line for each test that passed only when repeated
   MOST_REPEATED = 6
-  # Lines of the output that are repeated in the totals: those of linters and of C tests.
-  TOLD = /offenses|^core \(.*(failed|notes)|^memcheck|skipped/
+  # Lines of the output that are repeated in the totals: those of linters and of C tests, and why a
+  # C test failed.
+  TOLD = Regexp.union(/offenses|^core \(.*(failed|notes)|^memcheck|skipped/,
+                      /^FAILED: |_test\.c:\d+: |runtime error: |Sanitizer: /)
   # sudo clears the environment. RSpec needs these variables of it.
   KEPT = /\A(PATH|LANG|CI|RUBY|PYTHON|JAEGER|PROMETHEUS|VMAGENT|BUNDLE_\w+|PROBESCOPE_\w+)\z/
 
