@@ -326,7 +326,8 @@ RSpec.describe "an application that is traced" do
         GC.start
         Gate.done
       RUBY
-      report(target)
+      # Beside 27 busy processes it took more than the usual 120 s.
+      report(target, within: 300)
       expect(target).to be_alive
       expect(target.err).to be_empty
     end

@@ -257,7 +257,7 @@ RSpec.describe "samples at the tick", :bpf do
       trap("URG") { trapped += 1 }
       Gate.on :sample__stats
       Gate.flushed(1)
-      ends = cpu + 500_000_000
+      ends = cpu + 1_000_000_000
       spin while cpu < ends
       before = trapped
       Process.kill("URG", Process.pid)
