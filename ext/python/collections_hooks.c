@@ -161,7 +161,7 @@ static const char *refused(void)
     return found ? NULL : "gc.callbacks or gc.get_stats was missing when probescope was imported";
 }
 
-static bool hook(uint32_t wanted)
+static bool hook(ps_probe_set wanted)
 {
     bool on = (wanted & (ps_collections_feature.probes | ps_samples_feature.probes)) != 0 && !refused();
     if (on == collection.on) return true;

@@ -19,7 +19,7 @@
 #include "usdt/probe.h"
 
 static struct {
-    uint32_t wanted;      /* the probes that the hooks are in for */
+    ps_probe_set wanted;  /* the probes that the hooks are in for */
     uint64_t entry_cost;  /* ticks that one entry of a traceback costs */
     ps_known_table known; /* class and instruction -> row */
 } exceptions;
@@ -281,7 +281,7 @@ void ps_exceptions_end(void)
     if (exceptions.wanted) ps_exceptions_hook_upkeep(true);
 }
 
-static bool hook(uint32_t wanted)
+static bool hook(ps_probe_set wanted)
 {
     wanted &= ps_exceptions_feature.probes;
     if (wanted == exceptions.wanted) return true;

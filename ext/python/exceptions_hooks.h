@@ -68,14 +68,14 @@ void ps_exceptions_message(char *to, PyObject *exception);
  * Hooks exceptions as the probes in `wanted` need it; 0: takes the hooks out. False when that is
  * not possible; then the states say why.
  */
-bool ps_exceptions_hook(uint32_t wanted);
+bool ps_exceptions_hook(ps_probe_set wanted);
 /* Drops what the hooks hold. After ps_exceptions_hook(0). */
 void ps_exceptions_forget(void);
 /*
  * Before 3.12, exceptions_trace.c: raises and rescues by the trace hook, if the user accepted that.
  * The states say whether it is so.
  */
-void ps_exceptions_trace(uint32_t wanted);
+void ps_exceptions_trace(ps_probe_set wanted);
 /* The span in which an exception was raised, as far as it is known. */
 void ps_exceptions_span(ps_span *span, PyObject *exception, PyTracebackObject *first, uint32_t depth);
 /*

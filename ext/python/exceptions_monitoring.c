@@ -59,7 +59,7 @@ struct under_way {
 };
 
 static struct {
-    uint32_t wanted;
+    ps_probe_set wanted;
     pid_t process;                         /* the process of what is under way */
     struct under_way under_way[UNDER_WAY]; /* in the order of their handlers */
     uint32_t count;
@@ -511,14 +511,14 @@ void ps_exceptions_forget(void)
     ps_known_clear(&rescuers);
 }
 
-static unsigned events_for(uint32_t wanted)
+static unsigned events_for(ps_probe_set wanted)
 {
     if (!wanted) return 0;
     bool raises = (wanted & (PS_BIT(EXCEPTION__RAISE) | PS_BIT(EXCEPTION__RESCUE))) != 0;
     return PS_ON_HANDLED | PS_ON_RERAISE | (raises ? PS_ON_RAISE : 0);
 }
 
-bool ps_exceptions_hook(uint32_t wanted)
+bool ps_exceptions_hook(ps_probe_set wanted)
 {
     const char *reason = NULL;
     bool done = ps_monitoring_ask(PS_MONITORING_EXCEPTIONS, events_for(wanted), &reason);

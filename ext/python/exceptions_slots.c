@@ -302,13 +302,13 @@ void ps_exceptions_forget(void)
     ps_known_clear(&slots.rescuers);
 }
 
-static void tell_what_is_left_out(uint32_t wanted)
+static void tell_what_is_left_out(ps_probe_set wanted)
 {
     ps_info_states(wanted & (PS_BIT(EXCEPTION__STATS) | PS_BIT(EXCEPTION__DETAIL)), PS_STATE_DEGRADED,
                    "some types written in C may not be counted: more than 24 have slots of their own");
 }
 
-bool ps_exceptions_hook(uint32_t wanted)
+bool ps_exceptions_hook(ps_probe_set wanted)
 {
     ps_exceptions_trace(wanted);
     bool on = (wanted & (PS_BIT(EXCEPTION__STATS) | PS_BIT(EXCEPTION__DETAIL))) && learn_python_slots();

@@ -157,7 +157,7 @@ static void listen(PyFrameObject *frame, int what, PyObject *argument)
     }
 }
 
-static bool state(enum ps_probe probe, uint32_t wanted)
+static bool state(enum ps_probe probe, ps_probe_set wanted)
 {
     if (!((wanted >> probe) & 1)) return false;
     if (ps_forced())
@@ -170,7 +170,7 @@ static bool state(enum ps_probe probe, uint32_t wanted)
     return ps_forced();
 }
 
-void ps_exceptions_trace(uint32_t wanted)
+void ps_exceptions_trace(ps_probe_set wanted)
 {
     trace.fires_raise = state(PS_PROBE_EXCEPTION__RAISE, wanted);
     trace.fires_rescue = state(PS_PROBE_EXCEPTION__RESCUE, wanted);

@@ -190,7 +190,7 @@ static void forget(void)
 }
 
 /* Lines have the coverage of functions. Code that a callback disabled may be covered now. */
-static void cover(uint32_t wanted)
+static void cover(ps_probe_set wanted)
 {
     bool everything = (wanted & PS_BIT(FUNCTIONS__ALL)) != 0;
     if (!(wanted & (ps_functions_feature.probes | PS_BIT(LINE)))) return;
@@ -203,7 +203,7 @@ static void cover(uint32_t wanted)
 #endif
 }
 
-static bool hook(uint32_t wanted)
+static bool hook(ps_probe_set wanted)
 {
     bool on = (wanted & ps_functions_feature.probes) != 0;
     cover(wanted);

@@ -103,7 +103,7 @@ static void listen_to(const ps_latency *latency, bool on)
 #endif
 }
 
-static bool hook(uint32_t wanted)
+static bool hook(ps_probe_set wanted)
 {
     bool installed = ps_features_installed(), on = false;
     const char *reason = NULL;

@@ -130,7 +130,7 @@ static bool hook_lines(bool wanted)
 
 #endif
 
-static bool hook(uint32_t wanted)
+static bool hook(ps_probe_set wanted)
 {
     bool listens = (wanted & PS_BIT(LINE)) != 0;
     if (listens != on) on = hook_lines(listens);

@@ -287,7 +287,7 @@ static const char *refused(void)
                        : "this Python runs without a GIL: its allocator cannot be changed while it runs";
 }
 
-static bool switch_hooks(uint32_t wanted)
+static bool switch_hooks(ps_probe_set wanted)
 {
     bool on = (wanted & ps_objects_feature.probes) != 0;
     if (on == objects.on) return true;

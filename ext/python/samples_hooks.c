@@ -204,7 +204,7 @@ static const char *refused(void)
                        : "this Python runs without a GIL: to read stacks at the tick was not tried there";
 }
 
-static bool hook(uint32_t wanted)
+static bool hook(ps_probe_set wanted)
 {
     bool on = (wanted & ps_samples_feature.probes) != 0;
     if (!on) {

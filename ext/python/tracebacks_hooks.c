@@ -54,7 +54,7 @@ enum { FORMATTERS = sizeof(formatters) / sizeof(formatters[0]) };
 
 static struct {
     bool on, ready;
-    uint32_t wanted;
+    ps_probe_set wanted;
     uint64_t looked_ns; /* written by the worker, read by the watcher */
     struct {
         PyObject *function;
@@ -232,7 +232,7 @@ static bool get_ready(void)
     return hooks.ready;
 }
 
-static bool switch_hooks(uint32_t wanted)
+static bool switch_hooks(ps_probe_set wanted)
 {
     bool on = (wanted & ps_backtraces_feature.probes) != 0;
     bool more = (wanted & ~hooks.wanted & ps_backtraces_feature.probes) != 0;

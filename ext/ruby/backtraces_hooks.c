@@ -497,7 +497,7 @@ static void end_kernel(void)
     backtraces.kernel_reason = NULL;
 }
 
-static bool hook(uint32_t wanted)
+static bool hook(ps_probe_set wanted)
 {
     bool exceptions = (wanted & ps_backtraces_feature.probes) != 0;
     bool kernel = (wanted & PS_BIT(BACKTRACE__DONE)) != 0;

@@ -105,7 +105,7 @@ void ps_collections_forbid(void)
     refuse();
 }
 
-static bool hook(uint32_t wanted)
+static bool hook(ps_probe_set wanted)
 {
     bool on = (wanted & ps_collections_feature.probes) && ps_gc_hooks_allowed();
     if (!ps_gc_hooks_allowed()) refuse();

@@ -709,7 +709,7 @@ static void on_rescue(VALUE tracepoint, void *unused)
     ps_look_end(look);
 }
 
-static bool rescue_wanted(uint32_t wanted)
+static bool rescue_wanted(ps_probe_set wanted)
 {
     return (wanted & (PS_BIT(EXCEPTION__RESCUE) | PS_BIT(EXCEPTION__STATS))) != 0;
 }
@@ -749,7 +749,7 @@ static void forget(void)
     ps_known_clear(&known_raises);
 }
 
-static bool hook(uint32_t wanted)
+static bool hook(ps_probe_set wanted)
 {
     bool on = (wanted & ps_exceptions_feature.probes) != 0;
 #if PS_HAVE_RESCUE_EVENT

@@ -1517,7 +1517,7 @@ void ps_functions_restart(void)
 static VALUE switch_slice(VALUE listened_to)
 {
     uint64_t end = ps_monotonic_ns() + SLICE_NS;
-    uint32_t wanted = (uint32_t)NUM2UINT(listened_to);
+    ps_probe_set wanted = NUM2ULL(listened_to);
     rb_event_flag_t events = 0;
     if (adding) return Qfalse;
     if (wanted & ps_functions_feature.probes) events |= CALL_EVENTS;
@@ -1539,14 +1539,14 @@ static VALUE switch_slice(VALUE listened_to)
  * takes as long as some collections. A program of 8 s had not ended after 130 s, because hooks came
  * in all the time.
  */
-static bool hook(uint32_t wanted)
+static bool hook(ps_probe_set wanted)
 {
     static uint64_t rests_until;
     ps_current_stack_follow_threads((wanted & PS_BIT(FUNCTION__HERE)) != 0);
     if (!functions.on && !(wanted & (ps_functions_feature.probes | ps_lines_feature.probes))) return true;
     if (wanted && ps_monotonic_ns() < rests_until) return false;
     uint64_t began = ps_clock_read(CLOCK_THREAD_CPUTIME_ID);
-    bool done = RTEST(ps_hold_vm_lock(switch_slice, UINT2NUM(wanted)));
+    bool done = RTEST(ps_hold_vm_lock(switch_slice, ULL2NUM(wanted)));
     uint64_t took = ps_clock_read(CLOCK_THREAD_CPUTIME_ID) - began;
     if (took > LONG_SLICE_NS) rests_until = ps_monotonic_ns() + took;
     return done;

@@ -111,7 +111,7 @@ static const char *why(void)
     return missing;
 }
 
-static bool hook(uint32_t wanted)
+static bool hook(ps_probe_set wanted)
 {
     bool on = (wanted & ps_gvl_feature.probes) && !missing;
     if (on == gvl.on) return true;
@@ -130,7 +130,7 @@ static const char *why(void)
     return "Ruby tells of waits for the VM lock from 3.2 on";
 }
 
-static bool hook(uint32_t wanted)
+static bool hook(ps_probe_set wanted)
 {
     return true;
 }

@@ -244,7 +244,7 @@ static VALUE switch_slice(VALUE unused)
     return done ? Qtrue : Qfalse;
 }
 
-static bool hook_listened(uint32_t wanted)
+static bool hook_listened(ps_probe_set wanted)
 {
     if (ps_latency_is_switched(ps_features_installed())) return true;
     PS_WRITE(looked_ns, ps_monotonic_ns());

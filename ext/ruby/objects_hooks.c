@@ -167,7 +167,7 @@ static void forget(void)
     ps_known_clear(&objects.known);
 }
 
-static bool hook(uint32_t wanted)
+static bool hook(ps_probe_set wanted)
 {
     bool on = (wanted & ps_objects_feature.probes) && !is_refused();
     if (on == objects.on) return true;

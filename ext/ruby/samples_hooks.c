@@ -138,7 +138,7 @@ bool ps_sampling_tick(uint64_t now, uint64_t due)
 }
 
 /* Reads stacks at the tick where possible. False: it is not known yet whether that is possible. */
-static bool choose_way(uint32_t wanted)
+static bool choose_way(ps_probe_set wanted)
 {
     bool later;
     const char *reason = ps_ticks_begin(&later);
@@ -147,7 +147,7 @@ static bool choose_way(uint32_t wanted)
     return !later;
 }
 
-static bool hook(uint32_t wanted)
+static bool hook(ps_probe_set wanted)
 {
     bool on = (wanted & ps_samples_feature.probes) != 0;
     bool chosen = true;

@@ -504,7 +504,7 @@ static const char *why(void)
     return missing;
 }
 
-static bool hook(uint32_t wanted)
+static bool hook(ps_probe_set wanted)
 {
     bool on = (wanted & ps_waits_feature.probes) && !missing;
     if (on == waits.on) return true;
@@ -538,7 +538,7 @@ static const char *why(void)
     return "Ruby tells of waits from 3.2 on";
 }
 
-static bool hook(uint32_t wanted)
+static bool hook(ps_probe_set wanted)
 {
     return true;
 }

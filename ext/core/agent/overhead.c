@@ -75,16 +75,16 @@ static bool is_with(const ps_feature *feature, const ps_feature *first)
 }
 
 /* The probes of a feature and of those that are taken out with it. */
-static uint32_t probes_with(const ps_feature *first)
+static ps_probe_set probes_with(const ps_feature *first)
 {
-    uint32_t probes = 0;
+    ps_probe_set probes = 0;
     for (const ps_feature *const *each = ps_features; *each; each++)
         if (is_with(*each, first)) probes |= (*each)->probes;
     return probes;
 }
 
 /* The time that their hooks took. 0 when no tracer listens to them. */
-static uint64_t time_with(const ps_feature *first, const ps_looked *looked, uint32_t wanted)
+static uint64_t time_with(const ps_feature *first, const ps_looked *looked, ps_probe_set wanted)
 {
     uint64_t ns = 0;
     uint32_t kinds = 0;
@@ -153,7 +153,7 @@ static int find_most_called(struct called *most, int room, uint64_t *all)
     return count;
 }
 
-static void say_functions(uint32_t wanted)
+static void say_functions(ps_probe_set wanted)
 {
     char reason[120];
     snprintf(reason, sizeof(reason), "%u function%s not counted any more: PROBESCOPE_MAX_OVERHEAD=%s",
@@ -165,7 +165,7 @@ static void say_functions(uint32_t wanted)
  * Takes out functions that together took `need` ns. Returns false, and does nothing, when all
  * functions together took less.
  */
-static bool take_functions(const ps_looked *looked, uint64_t need, uint32_t wanted, uint64_t now)
+static bool take_functions(const ps_looked *looked, uint64_t need, ps_probe_set wanted, uint64_t now)
 {
     static struct called most[PS_OVERHEAD_AT_ONCE];
     uint64_t all, runs = looked->runs[PS_LOOK_FUNCTION];
@@ -189,9 +189,9 @@ static bool take_functions(const ps_looked *looked, uint64_t need, uint32_t want
 }
 
 /* Returns the probes of the hooks that took most, without those of one feature or of none. */
-static uint32_t dearest(const ps_looked *looked, uint32_t wanted, const ps_feature *without)
+static ps_probe_set dearest(const ps_looked *looked, ps_probe_set wanted, const ps_feature *without)
 {
-    uint32_t probes = 0;
+    ps_probe_set probes = 0;
     uint64_t most = 0;
     for (const ps_feature *const *each = ps_features; *each; each++) {
         uint64_t ns = leads(*each) && *each != without ? time_with(*each, looked, wanted) : 0;
@@ -202,7 +202,7 @@ static uint32_t dearest(const ps_looked *looked, uint32_t wanted, const ps_featu
     return probes;
 }
 
-uint32_t ps_overhead_judge(const ps_overhead_window *window, uint32_t wanted, uint64_t now)
+ps_probe_set ps_overhead_judge(const ps_overhead_window *window, ps_probe_set wanted, uint64_t now)
 {
     uint64_t hooks = 0, functions = time_with(&ps_functions_feature, &window->looked, wanted);
     for (const ps_feature *const *each = ps_features; *each; each++)
@@ -230,14 +230,14 @@ void ps_overhead_begin(void)
     overhead.begun = overhead.over = false;
 }
 
-uint32_t ps_overhead_look(uint32_t wanted, uint64_t now)
+ps_probe_set ps_overhead_look(ps_probe_set wanted, uint64_t now)
 {
     if (overhead.begun && now - overhead.began_ns < PS_OVERHEAD_WINDOW_NS) return 0;
     uint64_t cpu_ns = ps_process_cpu_ns();
     if (overhead.begun && cpu_ns - overhead.began_cpu_ns < PS_OVERHEAD_LEAST_CPU_NS) return 0;
     /* Another thread is clearing rows, and holds the lock for a moment. */
     if (!ps_flush_try_lock()) return 0;
-    uint32_t probes = 0;
+    ps_probe_set probes = 0;
     ps_overhead_window window = {cpu_ns - overhead.began_cpu_ns, ps_looking_since(&overhead.looks)};
     if (overhead.begun) probes = ps_overhead_judge(&window, wanted, now);
     ps_flush_unlock();
@@ -247,7 +247,7 @@ uint32_t ps_overhead_look(uint32_t wanted, uint64_t now)
     return probes;
 }
 
-void ps_overhead_take_out(uint32_t probes, uint64_t now)
+void ps_overhead_take_out(ps_probe_set probes, uint64_t now)
 {
     char reason[120];
     snprintf(reason, sizeof(reason), "taken out for taking too much CPU time: PROBESCOPE_MAX_OVERHEAD=%s",
@@ -256,11 +256,11 @@ void ps_overhead_take_out(uint32_t probes, uint64_t now)
     PS_WRITE(ps_overhead_out, ps_overhead_out | probes);
 }
 
-uint32_t ps_overhead_listened(uint32_t raised)
+ps_probe_set ps_overhead_listened(ps_probe_set raised)
 {
     if (PS_LIKELY(!ps_overhead_out)) return 0;
     for (const ps_feature *const *each = ps_features; *each; each++) {
-        uint32_t probes = leads(*each) ? probes_with(*each) : 0;
+        ps_probe_set probes = leads(*each) ? probes_with(*each) : 0;
         if (!(probes & ps_overhead_out) || probes & raised) continue;
         PS_WRITE(ps_overhead_out, ps_overhead_out & ~probes);
         ps_info_taken_out(probes, 0, NULL);

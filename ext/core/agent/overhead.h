@@ -49,7 +49,7 @@ typedef struct ps_overhead_window {
  * Judges a window, with ps_flush_lock. wanted: the probes whose hooks are in. Marks rows of
  * functions to take them out. Returns the group of probes to pass to ps_overhead_take_out(), or 0.
  */
-uint32_t ps_overhead_judge(const ps_overhead_window *window, uint32_t wanted, uint64_t now);
+ps_probe_set ps_overhead_judge(const ps_overhead_window *window, ps_probe_set wanted, uint64_t now);
 
 /*
  * For the watcher, while there is a limit.
@@ -57,10 +57,10 @@ uint32_t ps_overhead_judge(const ps_overhead_window *window, uint32_t wanted, ui
  * - begin: called when they are not. A new window begins.
  * - listened: called with the probes that have a listener. Returns those of them that are out.
  */
-uint32_t ps_overhead_look(uint32_t wanted, uint64_t now);
+ps_probe_set ps_overhead_look(ps_probe_set wanted, uint64_t now);
 void ps_overhead_begin(void);
-void ps_overhead_take_out(uint32_t probes, uint64_t now);
-uint32_t ps_overhead_listened(uint32_t raised);
+void ps_overhead_take_out(ps_probe_set probes, uint64_t now);
+ps_probe_set ps_overhead_listened(ps_probe_set raised);
 
 /*
  * For a forked child: all hooks may be put in again. Returns true when functions had been taken

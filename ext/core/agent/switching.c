@@ -13,7 +13,7 @@
 
 /* Of each of the VM's hooks. */
 struct state {
-    uint32_t in; /* the probes of its feature that it was asked for */
+    ps_probe_set in; /* the probes of its feature that it was asked for */
     /*
      * Nobody listens to these probes any more: when the hooks are out, the rows are cleared. A
      * tracer that comes back finds empty tables, as if it were the first one.
@@ -29,12 +29,12 @@ static struct {
 
 /* ---- States of the probes ---- */
 
-static uint32_t probes_of(const ps_hooks *hooks)
+static ps_probe_set probes_of(const ps_hooks *hooks)
 {
     return hooks->feature ? hooks->feature->probes : 0;
 }
 
-static void state_probes(uint32_t wanted)
+static void state_probes(ps_probe_set wanted)
 {
     const char *refused[PS_PROBE_COUNT] = {NULL};
     for (int i = 0; ps_the_vm.hooks[i]; i++) {
@@ -55,7 +55,7 @@ static void state_probes(uint32_t wanted)
     }
 }
 
-static void state_unsupported(uint32_t probes, const char *reason)
+static void state_unsupported(ps_probe_set probes, const char *reason)
 {
     for (int i = 0; reason && i < PS_PROBE_COUNT; i++)
         if (probes >> i & 1) ps_info_state((enum ps_probe)i, PS_STATE_UNSUPPORTED, reason);
@@ -64,7 +64,7 @@ static void state_unsupported(uint32_t probes, const char *reason)
 void ps_features_init(void)
 {
     /* The core fires these, or they change what other probes do. */
-    uint32_t served =
+    ps_probe_set served =
         PS_BIT(FUNCTIONS__ALL) | PS_BIT(STATS__BY_REQUEST) | PS_BIT(STATS__DONE) | PS_BIT(STATUS);
     for (int i = 0; ps_the_vm.hooks[i]; i++) {
         const ps_hooks *hooks = ps_the_vm.hooks[i];
@@ -111,15 +111,15 @@ static bool forget_names(void)
 
 /* ---- Hooks ---- */
 
-static bool hook(const ps_hooks *hooks, uint32_t wanted)
+static bool hook(const ps_hooks *hooks, ps_probe_set wanted)
 {
     return !hooks->hook || hooks->hook(wanted);
 }
 
 /* Does one slice. Returns true when the hooks are as `wanted` requires. */
-static bool switch_one(const ps_hooks *hooks, struct state *state, uint32_t wanted)
+static bool switch_one(const ps_hooks *hooks, struct state *state, ps_probe_set wanted)
 {
-    uint32_t probes = probes_of(hooks);
+    ps_probe_set probes = probes_of(hooks);
     if (wanted & probes && hooks->refused && hooks->refused()) wanted &= ~probes;
     if (hooks->feature && hooks->feature->listen) hooks->feature->listen(wanted);
     if (state->in && !(wanted & probes)) state->clearing = hooks->feature->table != NULL;
@@ -133,7 +133,7 @@ static bool switch_one(const ps_hooks *hooks, struct state *state, uint32_t want
     return hook(hooks, wanted);
 }
 
-bool ps_features_hook(uint32_t wanted)
+bool ps_features_hook(ps_probe_set wanted)
 {
     bool done = true;
     for (int i = 0; ps_the_vm.hooks[i]; i++) done &= switch_one(ps_the_vm.hooks[i], &features.of[i], wanted);
@@ -142,7 +142,7 @@ bool ps_features_hook(uint32_t wanted)
 
 void ps_features_switch(void)
 {
-    uint32_t wanted = ps_watcher_switching();
+    ps_probe_set wanted = ps_watcher_switching();
     if (!features.installed) wanted = 0;
     /* Ticks of two clocks cannot be compared. So the clock is chosen while no hook is in. */
     if (wanted && !features.any) ps_info_flag(PS_INFO_CYCLE_CLOCK, ps_clock_choose());

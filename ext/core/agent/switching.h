@@ -32,7 +32,7 @@ bool ps_features_unhook(void);
  * Switches the hooks to these probes, or does a slice of that: one of each feature. Returns true
  * when every hook is as `wanted` requires, and rows that nobody reads any more are cleared.
  */
-bool ps_features_hook(uint32_t wanted);
+bool ps_features_hook(ps_probe_set wanted);
 
 /* The VM calls these when it handles PS_REQUEST_SWITCH and PS_REQUEST_UPKEEP. */
 void ps_features_switch(void);

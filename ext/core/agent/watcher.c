@@ -42,10 +42,10 @@
 #define LEAVES_FOR_NS 1000000000u
 /* The upper limit where tracers leave one after the other. */
 #define LEAVING_FOR_NS 3000000000u
-_Static_assert(PS_PROBE_COUNT <= 32, "a set of probes has a bit for each");
 /* What `applied` is while it is no set of probes. */
-#define SWITCHING (UINT64_C(1) << 32)
-#define RECHECK   (UINT64_C(2) << 32)
+#define SWITCHING (UINT64_C(1) << 62)
+#define RECHECK   (UINT64_C(1) << 63)
+_Static_assert(PS_PROBE_COUNT <= 62, "a set of probes has a bit for each, and two are left");
 
 static struct {
     /* Immutable while the thread runs. */
@@ -54,17 +54,17 @@ static struct {
     bool running, paused;
     uint32_t stop; /* 1 to end the thread; a futex */
     /* Shared with the VM. */
-    uint32_t wanted;
+    ps_probe_set wanted;
     /*
      * The probes whose hooks are in, exactly. SWITCHING while that changes; RECHECK when it has to.
      */
-    uint64_t applied;
-    uint32_t covered;     /* the probes whose hooks were in when the VM last finished switching */
+    ps_probe_set applied;
+    ps_probe_set covered; /* the probes whose hooks were in when the VM last finished switching */
     uint64_t applied_ns;  /* when the VM last finished switching */
-    uint32_t marked;      /* the probes in `covered`, if no flush has come since; else 0 */
+    ps_probe_set marked;  /* the probes in `covered`, if no flush has come since; else 0 */
     uint64_t progress_ns; /* when the VM last did a slice of its switching */
     /* The thread's own. */
-    uint32_t raised;                    /* the raised semaphores, as last seen */
+    ps_probe_set raised;                /* the raised semaphores, as last seen */
     uint16_t listeners[PS_PROBE_COUNT]; /* the values of the semaphores, as last seen */
     /* When a tracer last and first detached from a probe. 0: none is leaving. */
     uint64_t left_ns, leaving_ns;
@@ -81,12 +81,12 @@ static struct {
     uint32_t random;
 } watcher;
 
-uint32_t ps_watcher_wanted(void)
+ps_probe_set ps_watcher_wanted(void)
 {
     return PS_READ_ACQUIRE(watcher.wanted);
 }
 
-uint32_t ps_watcher_switching(void)
+ps_probe_set ps_watcher_switching(void)
 {
     /* When all hooks are as wanted, the VM was asked for something else, such as latency probes. */
     if (PS_READ(watcher.applied) != ps_watcher_wanted()) PS_EXCHANGE(watcher.applied, SWITCHING);
@@ -97,7 +97,7 @@ uint32_t ps_watcher_switching(void)
  * The process may end before the first flush. Then its last flush fires what was counted since
  * these hooks came in.
  */
-static void mark(uint32_t probes)
+static void mark(ps_probe_set probes)
 {
     if (!ps_flush_try_lock()) return;
     bool unheard = !PS_READ(watcher.flushing);
@@ -106,13 +106,13 @@ static void mark(uint32_t probes)
     PS_WRITE(watcher.marked, unheard ? probes : 0);
 }
 
-void ps_watcher_applied(uint32_t probes)
+void ps_watcher_applied(ps_probe_set probes)
 {
     if (PS_EXCHANGE(watcher.covered, probes) != probes) PS_ADD(probescope_info.switches, 1);
     PS_WRITE(watcher.applied_ns, ps_monotonic_ns());
     mark(probes);
     /* A RECHECK that came while the VM switched stays: the switch did not apply that change. */
-    uint64_t before = PS_READ(watcher.applied);
+    ps_probe_set before = PS_READ(watcher.applied);
     while (before != RECHECK && !PS_REPLACE(watcher.applied, before, probes)) {
     }
 }
@@ -229,7 +229,7 @@ static bool needs_upkeep(void)
 /* Takes hooks out when they take too much time. */
 static void limit_overhead(uint64_t now)
 {
-    uint32_t out = ps_overhead_look(watcher.wanted, now);
+    ps_probe_set out = ps_overhead_look(watcher.wanted, now);
     if (!out) return;
     /* Flushes first, because what is taken out is not fired any more. */
     if (watcher.flushing) {
@@ -261,7 +261,7 @@ static void begin_round_when_due(uint64_t now)
 
 static void look(uint64_t now)
 {
-    uint32_t semaphores = ps_probes_listened(), raised = semaphores & ~ps_overhead_listened(semaphores);
+    ps_probe_set semaphores = ps_probes_listened(), raised = semaphores & ~ps_overhead_listened(semaphores);
     PS_WRITE(probescope_info.watcher_ticks, probescope_info.watcher_ticks + 1);
     PS_WRITE_RELEASE(watcher.wanted, raised);
     look_who_leaves(now);

@@ -28,18 +28,18 @@
 enum { PS_POLL_NS = 50000000, PS_HURRY_NS = 4000000, PS_FLUSH_NS = 1000000000 };
 
 /* A bit for each probe with a listener. Probes that were taken out (overhead.h) have none. */
-uint32_t ps_watcher_wanted(void);
+ps_probe_set ps_watcher_wanted(void);
 
 /*
  * The VM calls this before it switches hooks to the probes that are returned. No hook counts as
  * switched until the VM calls ps_watcher_applied().
  */
-uint32_t ps_watcher_switching(void);
+ps_probe_set ps_watcher_switching(void);
 /*
  * The VM reports the probes whose hooks are in now. The watcher asks again until these are the
  * wanted ones.
  */
-void ps_watcher_applied(uint32_t probes);
+void ps_watcher_applied(ps_probe_set probes);
 /* The VM reports that it has switched a slice of the hooks, and that more remain. */
 void ps_watcher_progress(void);
 /*

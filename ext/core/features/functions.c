@@ -51,7 +51,7 @@ static bool fire_row(ps_row *row, const ps_row_subject *of)
     return true;
 }
 
-static void listen(uint32_t wanted)
+static void listen(ps_probe_set wanted)
 {
     ps_slow_listen(wanted);
     ps_here_listen((wanted & PS_BIT(FUNCTION__HERE)) != 0);

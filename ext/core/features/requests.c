@@ -40,7 +40,7 @@ static void random_bytes(void *to, size_t size)
 
 bool ps_requests_wanted(void)
 {
-    uint32_t probes = PS_BIT(STATS__BY_REQUEST);
+    ps_probe_set probes = PS_BIT(STATS__BY_REQUEST);
     for (const ps_feature *const *each = ps_features; *each; each++) probes |= (*each)->with_request;
     return ps_any_enabled(probes);
 }
@@ -51,19 +51,19 @@ uint64_t ps_request_id(void)
     return request ? request->span_id : 0;
 }
 
-static void degrade(uint32_t probes)
+static void degrade(ps_probe_set probes)
 {
     static const char reason[] =
         "OpenTelemetry is loaded, but keeps its context in a way that is not known: traceparent is empty";
     ps_info_states(probes & ps_info_probes_in(PS_STATE_ON), PS_STATE_DEGRADED, reason);
 }
 
-void ps_span_of_application(ps_span *span, uint32_t probes)
+void ps_span_of_application(ps_span *span, ps_probe_set probes)
 {
     if (ps_vm_span(span) == PS_SPAN_UNKNOWN) degrade(probes);
 }
 
-void ps_span_current(ps_span *span, uint32_t probes)
+void ps_span_current(ps_span *span, ps_probe_set probes)
 {
     const ps_request *request = ps_vm_request();
     bool own = request && request->own;

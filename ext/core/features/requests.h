@@ -91,8 +91,8 @@ static inline ps_counted *ps_requests_counted(void)
  * Reads the application's current span. If it cannot be read, those of `probes` that are on become
  * degraded until the detach.
  */
-void ps_span_of_application(ps_span *span, uint32_t probes);
+void ps_span_of_application(ps_span *span, ps_probe_set probes);
 /* The same, but without a span it is that of the current request. For probes that carry a span. */
-void ps_span_current(ps_span *span, uint32_t probes);
+void ps_span_current(ps_span *span, ps_probe_set probes);
 
 #endif

@@ -101,7 +101,7 @@ static void count_missed(uint64_t now, uint64_t cpu, bool waiting)
     sampling.unseen_ns %= PS_SAMPLE_NS;
 }
 
-void ps_samples_degrade(uint32_t probes, const char *reason)
+void ps_samples_degrade(ps_probe_set probes, const char *reason)
 {
     probes &= ps_samples_feature.probes;
     if (!reason) probes &= ps_info_probes_in(PS_STATE_DEGRADED);

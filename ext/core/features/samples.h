@@ -46,7 +46,7 @@ ps_row *ps_samples_row_of_collections(void);
  * Sets the states of these probes, as far as they are those of samples. reason: why stacks cannot
  * be read at the tick. NULL: they can, so no probe is degraded any more.
  */
-void ps_samples_degrade(uint32_t probes, const char *reason);
+void ps_samples_degrade(ps_probe_set probes, const char *reason);
 
 /*
  * Called by the watcher at each tick. Returns true when the VM is to be asked for a sample. It is

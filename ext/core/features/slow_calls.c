@@ -14,7 +14,7 @@ enum { MS = 1000000 };
 
 uint64_t ps_slow_threshold = UINT64_MAX;
 
-void ps_slow_listen(uint32_t wanted)
+void ps_slow_listen(ps_probe_set wanted)
 {
     uint64_t least = UINT64_MAX;
     if (wanted & PS_BIT(FUNCTION__SLOW100MS)) least = ps_ns_to_ticks(100 * MS);

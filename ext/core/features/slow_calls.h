@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "base/atomic.h"
+#include "base/probe_set.h"
 #include "calls/shadow_stack.h"
 
 /* The lowest threshold with a listener, in ticks. UINT64_MAX when there is none. */
@@ -23,7 +24,7 @@ extern uint64_t ps_slow_threshold;
  * wanted: a bit for each probe with a listener, as ps_watcher_wanted() returns it. Called after
  * ps_clock_choose(), because the threshold is in ticks.
  */
-void ps_slow_listen(uint32_t wanted);
+void ps_slow_listen(ps_probe_set wanted);
 
 static inline bool ps_slow_reached(const ps_call *call)
 {

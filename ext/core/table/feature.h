@@ -24,8 +24,8 @@ typedef struct ps_row_subject {
 
 /* What a feature does not have is 0 or NULL. */
 typedef struct ps_feature {
-    uint32_t probes;       /* that it serves: a bit for each */
-    uint32_t with_request; /* those of them whose events tell the current request */
+    ps_probe_set probes;       /* that it serves: a bit for each */
+    ps_probe_set with_request; /* those of them whose events tell the current request */
 
     /*
      * The kinds of its hooks (looking.h). PROBESCOPE_MAX_OVERHEAD takes them out together with those
@@ -58,7 +58,7 @@ typedef struct ps_feature {
     /*
      * Called with all probes that have listeners, with the VM lock, before its hooks are switched.
      */
-    void (*listen)(uint32_t wanted);
+    void (*listen)(ps_probe_set wanted);
     /*
      * Forgets what it keeps of rows and of their names: both are freed next. Its hooks are out.
      * Called with the VM lock and the lock of the flush.

@@ -5,36 +5,36 @@
 #include "check.h"
 
 /* The core fires these, or they change what other probes do. */
-static const uint32_t of_no_feature =
+static const ps_probe_set of_no_feature =
     PS_BIT(FUNCTIONS__ALL) | PS_BIT(STATS__BY_REQUEST) | PS_BIT(STATS__DONE) | PS_BIT(STATUS);
 
 static void serve_every_probe(void)
 {
-    uint32_t served = of_no_feature;
+    ps_probe_set served = of_no_feature;
     for (const ps_feature *const *each = ps_features; *each; each++) {
         CHECK_EQUAL((*each)->probes & of_no_feature, 0);
         CHECK_EQUAL((*each)->with_request & ~(*each)->probes, 0);
         served |= (*each)->probes;
     }
-    CHECK_EQUAL(served, (1u << PS_PROBE_COUNT) - 1);
+    CHECK_EQUAL(served, ((ps_probe_set)1 << PS_PROBE_COUNT) - 1);
 }
 
 static void have_what_the_flush_fires(void)
 {
-    uint32_t fired = 0;
+    ps_probe_set fired = 0;
     int split = 0;
     for (const ps_feature *const *each = ps_features; *each; each++) {
         const ps_feature *feature = *each;
         if (feature->fire_events) {
             CHECK(feature->probes >> feature->event_probe & 1);
             CHECK(!(fired >> feature->event_probe & 1));
-            fired |= 1u << feature->event_probe;
+            fired |= (ps_probe_set)1 << feature->event_probe;
         }
         CHECK_EQUAL(feature->table != NULL, feature->fire_row != NULL);
         if (!feature->table) continue;
         CHECK(feature->probes >> feature->row_probe & 1);
         CHECK(!(fired >> feature->row_probe & 1));
-        fired |= 1u << feature->row_probe;
+        fired |= (ps_probe_set)1 << feature->row_probe;
         CHECK(feature->events >= 0 && feature->events < PS_ROW_COUNTERS);
         CHECK(feature->maximum == -1 || (feature->maximum >= 0 && feature->maximum < PS_ROW_COUNTERS));
         CHECK(feature->maximum != feature->events);

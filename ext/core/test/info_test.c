@@ -107,7 +107,7 @@ static void sets_the_states_of_a_set_of_probes(void)
 
 static void keeps_the_first_reason_of_a_degraded_probe(void)
 {
-    const uint32_t probes = PS_BIT(LINE) | PS_BIT(OBJECT__ALLOC) | PS_BIT(GVL__WAIT);
+    const ps_probe_set probes = PS_BIT(LINE) | PS_BIT(OBJECT__ALLOC) | PS_BIT(GVL__WAIT);
     ps_info_state(PS_PROBE_LINE, PS_STATE_ON, NULL);
     ps_info_state(PS_PROBE_OBJECT__ALLOC, PS_STATE_REFUSED, "refused");
     ps_info_state(PS_PROBE_FUNCTION__ENTRY, PS_STATE_ON, NULL);

@@ -149,7 +149,7 @@ static void takes_the_probe_where_functions_are_not_enough(void)
 static void takes_the_dearest_probe_where_the_others_alone_are_too_dear(void)
 {
     begin_again();
-    uint32_t wanted = PS_BIT(FUNCTION__STATS) | PS_BIT(OBJECT__STATS) | PS_BIT(EXCEPTION__STATS);
+    ps_probe_set wanted = PS_BIT(FUNCTION__STATS) | PS_BIT(OBJECT__STATS) | PS_BIT(EXCEPTION__STATS);
     for (int i = 0; i < 2; i++) {
         call(0, 10000);
         ps_overhead_window window = window_of(PS_LOOK_FUNCTION, 20 * MS, 20000);
@@ -158,7 +158,7 @@ static void takes_the_dearest_probe_where_the_others_alone_are_too_dear(void)
         window.looked.ns[PS_LOOK_BACKTRACE] = 15 * MS;
         /* No tracer listens to lines: these runs are older than the window. */
         window.looked.ns[PS_LOOK_LINE] = 100 * MS;
-        uint32_t out = ps_overhead_judge(&window, wanted, 12345);
+        ps_probe_set out = ps_overhead_judge(&window, wanted, 12345);
         CHECK_EQUAL(out, i ? ps_exceptions_feature.probes | ps_backtraces_feature.probes : 0);
     }
     CHECK(!rows[0]->function.excluded);

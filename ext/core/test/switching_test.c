@@ -1,5 +1,6 @@
 #include "base/atomic.h"
 #include "agent/switching.h"
+#include "agent/overhead.h"
 #include "base/memory.h"
 #include "features/functions.h"
 #include "features/lines.h"
@@ -17,7 +18,7 @@
  */
 static struct {
     char order[16];
-    uint32_t wanted;
+    ps_probe_set wanted;
     int slices, work;
     const char *reason;
     bool other_turns; /* hooks run on other threads */
@@ -28,20 +29,20 @@ static struct {
     int cleared;
 } language;
 
-static void note(char feature, uint32_t wanted)
+static void note(char feature, ps_probe_set wanted)
 {
     size_t length = strlen(language.order);
     if (length < sizeof(language.order) - 1) language.order[length] = feature;
     language.wanted = wanted;
 }
 
-static bool hook_functions(uint32_t wanted)
+static bool hook_functions(ps_probe_set wanted)
 {
     note('f', wanted);
     return language.slices == 0 || --language.slices == 0;
 }
 
-static bool hook_lines(uint32_t wanted)
+static bool hook_lines(ps_probe_set wanted)
 {
     note('l', wanted);
     return true;
@@ -52,7 +53,7 @@ static const char *refused(void)
     return language.reason;
 }
 
-static bool hook_objects(uint32_t wanted)
+static bool hook_objects(ps_probe_set wanted)
 {
     bool on = (wanted & ps_objects_feature.probes) != 0;
     if (on == language.on) return true;
@@ -137,6 +138,38 @@ static void names_what_no_hook_serves(void)
     CHECK_EQUAL(state(PS_PROBE_REQUEST__DONE), PS_STATE_UNSUPPORTED);
     CHECK_STRING(probescope_info.probes[PS_PROBE_REQUEST__DONE].reason, "it never will");
     CHECK_STRING(ps_state_names[PS_STATE_UNSUPPORTED], "unsupported");
+}
+
+/* A set of probes has 64 bits. Nothing on its way to the hooks may cut it to 32. */
+static void passes_all_bits_of_a_set_to_the_hooks(void)
+{
+    const ps_probe_set highest = (ps_probe_set)1 << 61;
+    forget();
+    CHECK(ps_features_hook(highest | PS_BIT(LINE)));
+    CHECK_EQUAL(language.wanted, highest | PS_BIT(LINE));
+    CHECK(ps_features_hook(0));
+    CHECK_EQUAL(language.wanted, 0);
+}
+
+static void has_a_bit_for_each_probe(void)
+{
+    for (int i = 0; i < PS_PROBE_COUNT; i++) {
+        const ps_probe_set alone = (ps_probe_set)1 << i;
+        const struct ps_info_probe before = probescope_info.probes[i];
+        recorder_semaphore((enum ps_probe)i, 1);
+        CHECK_EQUAL(ps_probes_listened(), alone);
+        CHECK(ps_any_enabled(alone));
+        CHECK(!ps_any_enabled(~alone & (((ps_probe_set)1 << PS_PROBE_COUNT) - 1)));
+        ps_info_states(alone, PS_STATE_DEGRADED, "half of them");
+        CHECK_EQUAL(ps_info_probes_in(PS_STATE_DEGRADED), alone);
+        ps_overhead_take_out(alone, 1);
+        CHECK_EQUAL(ps_overhead_listened(alone), alone);
+        CHECK_EQUAL(ps_info_probes_in(PS_STATE_REFUSED), alone);
+        recorder_semaphore((enum ps_probe)i, 0);
+        CHECK_EQUAL(ps_probes_listened(), 0);
+        ps_overhead_out = 0;
+        probescope_info.probes[i] = before;
+    }
 }
 
 static void switches_hooks_in_order_and_in_slices(void)
@@ -256,7 +289,7 @@ static void takes_all_hooks_out(void)
 enum { ATTACH, DETACH, FLUSH_BEGINS, FLUSH_ENDS, TURN_BEGINS, TURN_ENDS, REFUSED_LINES, SLICE, STEPS };
 
 static struct {
-    uint32_t wanted;
+    ps_probe_set wanted;
     bool flushes;
 } outside;
 
@@ -343,6 +376,8 @@ int main(void)
     ps_info_start("none", "0", "0");
     ps_features_init();
     RUN(names_what_no_hook_serves);
+    RUN(passes_all_bits_of_a_set_to_the_hooks);
+    RUN(has_a_bit_for_each_probe);
     RUN(switches_hooks_in_order_and_in_slices);
     RUN(takes_out_what_was_hooked_for_one_who_left_early);
     RUN(leaves_what_a_hook_says_while_it_is_on);

@@ -52,7 +52,7 @@ static void look_at_thread(void)
 
 static void switch_hooks(void)
 {
-    uint32_t wanted = ps_watcher_switching();
+    ps_probe_set wanted = ps_watcher_switching();
     PS_WRITE(vm_state.applied_ns, ps_monotonic_ns());
     ps_watcher_applied(wanted);
     PS_WRITE(vm_state.finished, true);
@@ -452,7 +452,7 @@ static void asks_again_when_the_coverage_changes_in_the_middle(void)
     ps_watcher_start(&vm);
     RAISE(GC__START);
     AWAIT(PS_READ(vm_state.switches) >= 1);
-    uint32_t wanted = ps_watcher_switching();
+    ps_probe_set wanted = ps_watcher_switching();
     ps_watcher_recheck();
     ps_watcher_applied(wanted);
     uint64_t asked = PS_READ(vm_state.switches);

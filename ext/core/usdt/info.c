@@ -81,17 +81,17 @@ void ps_info_state(enum ps_probe probe, enum ps_state state, const char *reason)
     end();
 }
 
-void ps_info_states(uint32_t probes, enum ps_state state, const char *reason)
+void ps_info_states(ps_probe_set probes, enum ps_state state, const char *reason)
 {
     for (int i = 0; i < PS_PROBE_COUNT; i++)
         if ((probes >> i) & 1) ps_info_state((enum ps_probe)i, state, reason);
 }
 
-uint32_t ps_info_probes_in(enum ps_state state)
+ps_probe_set ps_info_probes_in(enum ps_state state)
 {
-    uint32_t probes = 0;
+    ps_probe_set probes = 0;
     for (int i = 0; i < PS_PROBE_COUNT; i++)
-        probes |= (uint32_t)(ps_info_state_of((enum ps_probe)i) == state) << i;
+        probes |= (ps_probe_set)(ps_info_state_of((enum ps_probe)i) == state) << i;
     return probes;
 }
 
@@ -102,7 +102,7 @@ void ps_info_off(enum ps_probe probe)
     end();
 }
 
-void ps_info_taken_out(uint32_t probes, uint64_t ns, const char *reason)
+void ps_info_taken_out(ps_probe_set probes, uint64_t ns, const char *reason)
 {
     /* In one change, so that a command never reads the state without the time. */
     begin();
@@ -120,7 +120,7 @@ enum ps_state ps_info_state_of(enum ps_probe probe)
     return (enum ps_state)PS_READ(probescope_info.probes[probe].state);
 }
 
-void ps_info_degrade(uint32_t probes, const char *reason)
+void ps_info_degrade(ps_probe_set probes, const char *reason)
 {
     for (int i = 0; i < PS_PROBE_COUNT; i++)
         if ((probes >> i) & 1 && ps_info_state_of((enum ps_probe)i) < PS_STATE_DEGRADED)

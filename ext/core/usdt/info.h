@@ -22,9 +22,9 @@ void ps_info_note(const char *note);
 /* Sets the state of one probe. reason may be NULL. Any thread. */
 void ps_info_state(enum ps_probe probe, enum ps_state state, const char *reason);
 /* The same for each probe of a set (probe_groups.h). */
-void ps_info_states(uint32_t probes, enum ps_state state, const char *reason);
+void ps_info_states(ps_probe_set probes, enum ps_state state, const char *reason);
 /* The set of the probes that have this state. */
-uint32_t ps_info_probes_in(enum ps_state state);
+ps_probe_set ps_info_probes_in(enum ps_state state);
 /*
  * Sets the state to off, because no tracer listens any more. The reason stays: it tells why the
  * probe was refused or degraded while a tracer listened.
@@ -34,13 +34,13 @@ void ps_info_off(enum ps_probe probe);
  * Records that the hooks of these probes were taken out at `ns`, and that the probes are refused.
  * ns 0 ends that: the probes are off until the VM reports otherwise.
  */
-void ps_info_taken_out(uint32_t probes, uint64_t ns, const char *reason);
+void ps_info_taken_out(ps_probe_set probes, uint64_t ns, const char *reason);
 enum ps_state ps_info_state_of(enum ps_probe probe);
 /*
  * Sets the state of these probes, a bit for each, to degraded. One that is degraded, refused or
  * unsupported already keeps its state and its reason.
  */
-void ps_info_degrade(uint32_t probes, const char *reason);
+void ps_info_degrade(ps_probe_set probes, const char *reason);
 extern const char *const ps_state_names[];
 /* The watcher records with these what it saw and counted. */
 void ps_info_refresh(void);

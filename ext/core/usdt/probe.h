@@ -22,6 +22,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/probe_set.h"
 #include "usdt/probes.gen.h"
 
 /* The kernel raises and lowers the semaphores by writing to the mapped page. */
@@ -31,18 +32,18 @@ extern volatile uint16_t ps_semaphores[PS_PROBE_COUNT] __attribute__((visibility
 #define PS_ENABLED(probe) (__builtin_expect(ps_semaphores[PS_PROBE_##probe] != 0, 0))
 
 /* The set of the probes to which a tracer listens (probe_groups.h). */
-static inline uint32_t ps_probes_listened(void)
+static inline ps_probe_set ps_probes_listened(void)
 {
-    uint32_t listened = 0;
-    for (int i = 0; i < PS_PROBE_COUNT; i++) listened |= (uint32_t)(ps_semaphores[i] != 0) << i;
+    ps_probe_set listened = 0;
+    for (int i = 0; i < PS_PROBE_COUNT; i++) listened |= (ps_probe_set)(ps_semaphores[i] != 0) << i;
     return listened;
 }
 
 /* The same for any probe of a set, which has a bit for each probe. */
-static inline bool ps_any_enabled(uint32_t probes)
+static inline bool ps_any_enabled(ps_probe_set probes)
 {
     for (; probes; probes &= probes - 1)
-        if (ps_semaphores[__builtin_ctz(probes)]) return true;
+        if (ps_semaphores[__builtin_ctzll(probes)]) return true;
     return false;
 }
 

@@ -8,10 +8,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/probe_set.h"
+
 /* The limit in millionths of the CPU time; 0: there is none. */
 extern uint32_t ps_overhead_limit;
 /* A bit for each probe whose hooks were taken out. Written by the watcher. */
-extern uint32_t ps_overhead_out;
+extern ps_probe_set ps_overhead_out;
 /* True when functions were taken out since the process started. */
 extern bool ps_overhead_functions;
 

@@ -12,6 +12,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/probe_set.h"
+
 enum { PS_HOOKS_MAX = 16 };
 
 struct ps_feature;
@@ -35,7 +37,7 @@ typedef struct ps_hooks {
      * is to be done. It sees all probes, because some probes change what others do. When it refuses
      * or degrades a probe, it sets the state itself (ps_info_state()).
      */
-    bool (*hook)(uint32_t wanted);
+    bool (*hook)(ps_probe_set wanted);
     /*
      * Returns the reason why the feature's probes are refused for now, also while no tracer
      * listens. hook() does not see probes that are refused. Called before each slice of hook(), so
@@ -43,7 +45,7 @@ typedef struct ps_hooks {
      */
     const char *(*refused)(void);
     /* The probes that this VM never serves, and a function that returns why. NULL: it does. */
-    uint32_t unsupported;
+    ps_probe_set unsupported;
     const char *(*why)(void);
     /*
      * Forgets all references to rows of the feature's table. The hooks are out, and the rows are
