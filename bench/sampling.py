@@ -5,6 +5,7 @@ that of the same work without a tracer.
     sudo python bench/sampling.py 20 --waiting 62 --working 1    # 64 threads, of which 2 work
     sudo python bench/sampling.py 20 --calling 63                # threads in short system calls
                                                                  # all the time
+    sudo python bench/sampling.py 20 --paths                     # with call paths, as `hot` traces
 
 60 pairs by default, a minute; probescope must be importable.
 
@@ -34,6 +35,7 @@ import probescope
 from turns import Listener, middle
 
 PIECES = 300  # of about 1 ms
+PATHS = ["stack__cpu", "stack__frame"]
 SLEEPER = "import time\nwhile True: time.sleep(1 / 99)"
 
 
@@ -135,7 +137,8 @@ def main(options):
     probescope.install()
     start_others(options)
     turn()
-    listener, sleeper = Listener("sample__stats"), Sleeper()
+    listener = Listener(*(PATHS if options.paths else ["sample__stats"]))
+    sleeper = Sleeper()
     added, threads, of_process, of_one_cpu = [], [], [], []
     for _ in range(options.pairs):
         # Both begin after a wait for the hooks: after a sleep, a thread gets the CPU for longer at
@@ -149,7 +152,7 @@ def main(options):
     sleeper.finish()
     (walks, error), (watcher, watcher_error) = middle(added), middle(threads)
     whole, whole_error = walks + watcher, (error**2 + watcher_error**2) ** 0.5
-    others = [f"{number} {what}" for what, number in vars(options).items() if what != "pairs" and number]
+    others = [f"{number} {what}" for what, number in vars(options).items() if what not in ("pairs", "paths") and number]
     print(
         f"{platform.python_version()}, {options.pairs} pairs, load {os.getloadavg()[0]:.1f}",
         *others,
@@ -180,4 +183,5 @@ if __name__ == "__main__":
     parser.add_argument("--waiting", type=int, default=0, help="threads that wait")
     parser.add_argument("--working", type=int, default=0, help="threads that compute as well")
     parser.add_argument("--calling", type=int, default=0, help="threads that make short system calls")
+    parser.add_argument("--paths", action="store_true", help="with call paths")
     main(parser.parse_args())

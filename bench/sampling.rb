@@ -3,7 +3,8 @@
 # Measures what samples cost a Ruby process: its CPU time under a tracer of samples, divided by that
 # of the same work without a tracer.
 #
-#     sudo bundle exec ruby bench/sampling.rb [PAIRS]   # 60 pairs by default, a minute for each row
+#     sudo bundle exec ruby bench/sampling.rb [PAIRS]         # 60 pairs by default, a minute for each row
+#     sudo bundle exec ruby bench/sampling.rb [PAIRS] paths   # with call paths, as `hot` traces
 #
 # Turns of the same work with and without a tracer alternate, each timed by the CPU clock of the
 # process. The rows are one thread with stacks of 20 and of 100 frames, and 64 threads of which 2
@@ -20,10 +21,10 @@ require_relative "../lib/probescope/tracing/info"
 
 # A tracer of this process that attaches and detaches.
 class Listener
-  def initialize(probe)
-    @probe = probe
+  def initialize(*probes)
+    @probe = probes.first
     target = Struct.new(:pid).new(Process.pid)
-    @tracer = Support::Attacher.new(target, probe, "stats__done", wait: false)
+    @tracer = Support::Attacher.new(target, *probes, "stats__done", wait: false)
     @tracer.await_line(/\Aattached/)
     off
   end
@@ -66,6 +67,8 @@ class Work
   end
 end
 
+PROBES = ARGV[1] == "paths" ? %w[stack__cpu stack__frame] : %w[sample__stats]
+
 # Some threads work, and some wait.
 class Turns
   def initialize(working:, waiting:, depth:)
@@ -79,7 +82,7 @@ class Turns
 
   def pairs(number)
     turn
-    listener = Listener.new("sample__stats")
+    listener = Listener.new(*PROBES)
     number.times { pair(listener) }
     @reported = reported(listener)
     listener.finish

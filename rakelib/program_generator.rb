@@ -22,7 +22,7 @@ class ProgramGenerator
   SOURCES = "#{FOLDER}/*.bt.erb".freeze
   BY_REQUEST = {"" => {by_request: false, at: "pid"},
                 "_by_request" => {by_request: true, at: "pid, $request"}}.freeze
-  by_request = %w[alloc exceptions hot offcpu waits].to_h do |name|
+  by_request = %w[alloc exceptions hot offcpu stacks waits].to_h do |name|
     [name, BY_REQUEST.transform_keys { |suffix| "#{name}#{suffix}" }]
   end
   slow = [1, 10, 100].flat_map do |ms|

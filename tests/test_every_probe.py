@@ -19,6 +19,7 @@ MANY = "object__alloc"
 UNSERVED = {"gvl__wait", "wait__stats"}
 if sysconfig.get_config_var("Py_GIL_DISABLED"):
     UNSERVED |= {"sample", "sample__stats", "sample__frame", "object__alloc", "object__stats"}
+    UNSERVED |= {"stack__frame", "stack__cpu"}
 
 PROGRAM = """
 import colorsys, gc, probescope, time, traceback, zlib
@@ -90,6 +91,8 @@ WANTED = {
     "sample": {"function": "burn"},
     "sample__stats": {"function": "burn"},
     "sample__frame": {"function": "burn", "line": line_of("zlib.crc32(")},
+    "stack__frame": {"function": "burn", "line": line_of("zlib.crc32(")},
+    "stack__cpu": {},
     "line": {"function": "lose", "line": LOST},
     "request__start": {"route": "/", "method": "GET", "parent_id": 0},
     "request__done": {"route": "(not found)", "method": "GET", "status": 404, "path": "/"},

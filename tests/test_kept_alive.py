@@ -82,7 +82,7 @@ def alive(references):
 # A tracer like that of a command attaches its probes. A new probe belongs to one of them, or to
 # NOTHING_OF_ITS_OWN.
 COMMANDS = {
-    "hot": ["sample__stats", "sample__frame", "sample"],
+    "hot": ["sample__stats", "sample__frame", "sample", "stack__frame", "stack__cpu"],
     "calls": ["function__stats", "function__entry", "function__return", "function__here"],
     "slow": ["function__slow1ms", "function__slow10ms", "function__slow100ms"],
     "exceptions": ["exception__stats", "exception__detail", "exception__raise", "exception__rescue"],
@@ -187,6 +187,7 @@ gate.done(counts=counts)
 
 def test_memory_for_names_and_rows_is_given_back_after_each_detach(program, attach):
     probes = ["exception__stats", "sample__stats", "sample__frame", "function__stats", "backtrace__done"]
+    probes += ["stack__frame", "stack__cpu"]
     probes += ["object__stats"] if HAS_GIL else []
     target = program(
         """

@@ -11,6 +11,7 @@
 #include "base/fork.h"
 #include "base/memory.h"
 #include "calls/here.h"
+#include "features/call_paths.h"
 #include "features/coverage.h"
 #include "features/gvl.h"
 #include "features/requests.h"
@@ -31,6 +32,8 @@ static const char *why_no_waits(void)
 }
 
 static const ps_hooks requests_hooks = {.feature = &ps_requests_feature};
+static const ps_hooks call_paths_hooks = {
+    .feature = &ps_call_paths_feature, .needs_upkeep = ps_paths_need_upkeep, .upkeep = ps_paths_upkeep};
 static const ps_hooks gvl_hooks = {
     .feature = &ps_gvl_feature, .unsupported = PS_BIT(GVL__WAIT), .why = why_no_waits};
 
@@ -57,6 +60,7 @@ const ps_vm ps_the_vm = {
             &requests_hooks,
             &gvl_hooks,
             &waits_hooks,
+            &call_paths_hooks,
 #if !PS_HAVE_MONITORING
             &ps_per_thread_hooks,
 #endif

@@ -47,9 +47,9 @@ static struct {
     Request *living[PLACES];
     struct {
         uint64_t number;
-        const ps_site *label;
+        const ps_site *label, *here;
     } ended[ENDED];
-    uint32_t generation; /* of these labels (ps_sites_generation) */
+    uint32_t generation; /* of these sites (ps_sites_generation) */
 } requests;
 
 static void note_start(Request *request)
@@ -72,11 +72,13 @@ static void note_end(Request *request)
     Request **at = &requests.living[request->number % PLACES];
     while (*at != request) at = &(*at)->next;
     *at = request->next;
-    const ps_counted *counted = &request->request.counted;
+    ps_counted *counted = &request->request.counted;
     if (!counted->label || counted->generation != ps_sites_generation) return;
     forget_stale_labels();
     requests.ended[request->number % ENDED].number = request->number;
     requests.ended[request->number % ENDED].label = counted->label;
+    requests.ended[request->number % ENDED].here =
+        PS_ENABLED(STATS__BY_REQUEST) ? ps_request_label(counted) : counted->label;
 }
 #else
 static void note_start(Request *request) {}
@@ -236,7 +238,10 @@ ps_counted *ps_requests_counted_numbered(uint64_t number)
         if (at->number == number) return &at->request.counted;
     forget_stale_labels();
     if (requests.ended[number % ENDED].number != number) return NULL;
-    ended = (ps_counted){.label = requests.ended[number % ENDED].label, .generation = requests.generation};
+    ended = (ps_counted){.label = requests.ended[number % ENDED].label,
+                         .generation = requests.generation,
+                         .here = requests.ended[number % ENDED].here,
+                         .here_generation = requests.generation};
     return &ended;
 }
 #endif

@@ -329,7 +329,7 @@ enum stack { NO_STACK, TORN, WHOLE };
 static enum stack read_frames(struct reader *reader, uintptr_t at, uint64_t now)
 {
     ps_read_stack *stack = &stacks.read;
-    bool lines = PS_ENABLED(SAMPLE) || PS_ENABLED(SAMPLE__FRAME), is_torn = false;
+    bool lines = ps_samples_want_lines(), is_torn = false;
     struct ps_walked_frame frame;
     stack->count = 0;
     for (int i = 0; at && i < PS_SAMPLE_FRAMES_MAX * 2 && stack->count < PS_SAMPLE_FRAMES_MAX; i++) {

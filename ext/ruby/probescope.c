@@ -17,6 +17,7 @@
 #include "base/memory.h"
 #include "base/stopwatch.h"
 #include "base/thread_record.h"
+#include "features/call_paths.h"
 #include "features/requests.h"
 #include "table/kept.h"
 #include "usdt/info.h"
@@ -53,11 +54,13 @@ void ps_ask_for_upkeep_here(void)
 }
 
 static const ps_hooks requests_hooks = {.feature = &ps_requests_feature};
+static const ps_hooks call_paths_hooks = {
+    .feature = &ps_call_paths_feature, .needs_upkeep = ps_paths_need_upkeep, .upkeep = ps_paths_upkeep};
 
 const ps_vm ps_the_vm = {
     .hooks = {&ps_exceptions_hooks, &ps_backtraces_hooks, &ps_objects_hooks, &ps_collections_hooks,
               &ps_samples_hooks, &ps_gvl_hooks, &ps_waits_hooks, &requests_hooks, &ps_functions_hooks,
-              &ps_lines_hooks, &ps_latency_hooks},
+              &ps_lines_hooks, &ps_latency_hooks, &call_paths_hooks},
     .request = request,
     .sample = ps_sampling_tick,
     .sample_period = ps_ticks_look_again_ns,

@@ -35,7 +35,9 @@ module Probescope
       stats__done: {args: %i[sequence elapsed cpu rows dropped], more: {samples_missed: 0, details_suppressed: 8, samples_taken: 16, looking: 24, cut: 32}},
       status: {args: %i[probe state reason], more: {}},
       function__here: {args: %i[], more: {record: 0, layout: 8, epoch: 16, thread_id: 24, gil: 32, gil_bytes: 40, vm_frame: 48, vm_code: 56, vm_text: 64, vm_lines: 72, vm_object: 80}},
-      wait__stats: {args: %i[what file line waits blocked], more: {path: 0, function: 8, vm_lock: 16, longest: 24, holder: 32, holder_file: 40, holder_line: 48, holder_id: 56, request: 64, request_number: 72}}
+      wait__stats: {args: %i[what file line waits blocked], more: {path: 0, function: 8, vm_lock: 16, longest: 24, holder: 32, holder_file: 40, holder_line: 48, holder_id: 56, request: 64, request_number: 72}},
+      stack__frame: {args: %i[function file line id parent], more: {path: 0, file_number: 8, defined: 16, flags: 24}},
+      stack__cpu: {args: %i[stack_id thread_id count weight looked], more: {request: 0, request_number: 8}}
     }.freeze
   end
 end

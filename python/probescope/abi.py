@@ -142,4 +142,12 @@ PROBES: Dict[str, Probe] = {
         args={"what": str, "file": str, "line": int, "waits": int, "blocked": int},
         more={"path": str, "function": str, "vm_lock": int, "longest": int, "holder": str, "holder_file": str, "holder_line": int, "holder_id": int, "request": str, "request_number": int},
     ),
+    "stack__frame": Probe(
+        args={"function": str, "file": str, "line": int, "id": int, "parent": int},
+        more={"path": str, "file_number": int, "defined": int, "flags": int},
+    ),
+    "stack__cpu": Probe(
+        args={"stack_id": int, "thread_id": int, "count": int, "weight": int, "looked": int},
+        more={"request": str, "request_number": int},
+    ),
 }

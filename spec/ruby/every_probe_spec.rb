@@ -86,6 +86,8 @@ RSpec.describe "every probe", :bpf do
     sample: {function: "Desk#burn"},
     sample__stats: {function: "Desk#burn"},
     sample__frame: {function: "Desk#burn", line: line_of["Zlib.crc32("]},
+    stack__frame: {function: "Desk#burn", line: line_of["Zlib.crc32("]},
+    stack__cpu: {},
     line: {function: "Desk#lose", line: lost},
     gvl__wait: {}, # whichever thread it was
     request__start: {route: "/", method: "GET", parent_id: 0},

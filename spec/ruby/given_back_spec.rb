@@ -20,7 +20,7 @@ RSpec.describe "names" do
     end
   RUBY
 
-  probes = %w[exception__stats object__stats sample__frame]
+  probes = %w[exception__stats object__stats sample__frame stack__frame stack__cpu]
 
   def rss(target) = File.read("/proc/#{target.pid}/status")[/VmRSS:\s+(\d+)/, 1].to_i
 

@@ -12,6 +12,7 @@ RSpec.describe "an application that is traced" do
   left_out = {
     "one of those has in the same hooks" => %w[function__slow1ms function__slow10ms function__slow100ms
                                                gc__start sample sample__frame],
+    "is attached by the last examples" => %w[stack__frame stack__cpu],
     "fires so often that the examples would take minutes" => %w[function__entry function__return line
                                                                 exception__raise exception__rescue
                                                                 object__alloc],
@@ -307,7 +308,7 @@ RSpec.describe "an application that is traced" do
     "compaction" => "GC.auto_compact = true; Thread.new { loop { GC.compact } }" }.each do |name, setting|
     it "survives a collection at #{name} with every probe attached", :bpf do
       events = %w[object__alloc gc__start exception__raise function__entry function__return sample
-                  sample__frame]
+                  sample__frame stack__frame stack__cpu]
       target, = traced(<<~RUBY, [*all, *events])
         class Stressed
           def work(n) = n.zero? ? fails : work(n - 1)

@@ -58,7 +58,9 @@
     X(request__done)                                                                                         \
     X(wait__stats)                                                                                           \
     X(function__slow1ms)                                                                                     \
-    X(function__slow10ms) X(function__slow100ms) X(exception__rescue) X(backtrace__done) X(function__here)
+    X(function__slow10ms)                                                                                    \
+    X(function__slow100ms)                                                                                   \
+    X(exception__rescue) X(backtrace__done) X(function__here) X(stack__frame) X(stack__cpu)
 
 /*
  * Each function is in assembly: at its first instruction, the arguments are where the note
@@ -157,6 +159,26 @@ static void slow_call(int row, int rows, const char *function, const char *file,
         fire_function__slow10ms(p(function), p(file), 10 + row, elapsed, 4000000, more);
     if (probescope_function__slow100ms_semaphore && elapsed >= 100000000)
         fire_function__slow100ms(p(function), p(file), 10 + row, elapsed, 4000000, more);
+}
+
+/*
+ * The function of the row, which is the application's, calls one of a library. In row 0, the library
+ * also works for nobody of the application.
+ */
+static void fire_paths(int row, const char *function, const char *file, uint64_t weight)
+{
+    const char *library = "/gems/library-1.2/lib/work.rb", *work = row & 1 ? "Library#read" : "Library#work";
+    const uint64_t id = 20 + 2 * (uint64_t)row, outer = 19 + 2 * (uint64_t)row;
+    const uint64_t own[] = {p(file), 281474976710100, 10 + row, 1};
+    const uint64_t others[] = {p(library), 281474976710101, 4, 0}, none[] = {p(""), 0};
+    if (probescope_stack__frame_semaphore) {
+        fire_stack__frame(p(function), p(file), 11 + row, outer, 0, own);
+        fire_stack__frame(p(work), p(library), 5, id, outer, others);
+        if (row == 0) fire_stack__frame(p("Library#idle"), p(library), 7, 1, 0, others);
+    }
+    if (!probescope_stack__cpu_semaphore) return;
+    fire_stack__cpu(id, 100 + row, 2 * weight, 1000000 * weight, 2 * weight, none);
+    if (row == 0) fire_stack__cpu(1, 100, 1, 500000, 1, none);
 }
 
 static int strings;
@@ -260,6 +282,7 @@ static void flush_row(int row, int rows, int hostile)
         fire_sample__stats(p(hostile ? type : function), p(file), line, 1000000 * weight, 1500000 * weight,
                            more);
     }
+    fire_paths(row, hostile ? type : function, file, weight);
 }
 
 /* Calls of functions: row 0 calls row 1, and so on. */

@@ -15,7 +15,8 @@
 struct state {
     ps_probe_set in; /* the probes of its feature that it was asked for */
     /*
-     * Nobody listens to these probes any more: when the hooks are out, the rows are cleared. A
+     * Nobody listens to these probes any more: when the hooks are out, the rows are cleared, or what
+     * the feature keeps instead. A
      * tracer that comes back finds empty tables, as if it were the first one.
      */
     bool clearing;
@@ -87,7 +88,7 @@ static bool clear(const ps_hooks *hooks)
     if (!lock_tables()) return false;
     if (hooks->feature->forget) hooks->feature->forget();
     if (hooks->forget) hooks->forget();
-    ps_table_clear(hooks->feature->table);
+    if (hooks->feature->table) ps_table_clear(hooks->feature->table);
     ps_flush_unlock();
     return true;
 }
@@ -122,7 +123,7 @@ static bool switch_one(const ps_hooks *hooks, struct state *state, ps_probe_set 
     ps_probe_set probes = probes_of(hooks);
     if (wanted & probes && hooks->refused && hooks->refused()) wanted &= ~probes;
     if (hooks->feature && hooks->feature->listen) hooks->feature->listen(wanted);
-    if (state->in && !(wanted & probes)) state->clearing = hooks->feature->table != NULL;
+    if (state->in && !(wanted & probes)) state->clearing = hooks->feature->table || hooks->feature->forget;
     if (state->clearing) {
         if (!hook(hooks, wanted & ~probes) || !clear(hooks)) return false;
         state->clearing = false;

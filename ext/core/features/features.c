@@ -3,6 +3,7 @@
 #include <stddef.h>
 
 #include "features/backtraces.h"
+#include "features/call_paths.h"
 #include "features/collections.h"
 #include "features/exceptions.h"
 #include "features/functions.h"
@@ -25,6 +26,7 @@ const ps_feature *const ps_features[] = {
     &ps_gvl_feature,
     &ps_requests_feature,
     &ps_waits_feature,
+    &ps_call_paths_feature,
     NULL,
 };
 /* clang-format on */

@@ -126,7 +126,6 @@ static void start(ps_request *request, ps_text method, ps_text path, ps_text hea
     ps_span current;
     copy(request->method, sizeof(request->method), method);
     request->counted = (ps_counted){0};
-    request->here = NULL;
     size_t size = copy(request->path, sizeof(request->path), path);
     begin_trace(request, header, &current);
     request->done = false;
@@ -251,18 +250,23 @@ static PS_APART const ps_site *make_here(ps_request *request)
     bool ours = ps_ours_begin();
     char route[PS_ROUTE_MAX + 1];
     write_route(route, request, "", 0);
-    request->here = ps_routes_label(request->method, route);
-    request->generation = ps_sites_generation;
+    request->counted.here = ps_routes_label(request->method, route);
+    request->counted.here_generation = ps_sites_generation;
     ps_ours_end(ours);
-    return request->here;
+    return request->counted.here;
+}
+
+const ps_site *ps_request_label(ps_counted *request)
+{
+    if (!request) return &ps_site_none;
+    if (request->here && request->here_generation == ps_sites_generation) return request->here;
+    return make_here((ps_request *)((char *)request - offsetof(ps_request, counted)));
 }
 
 void ps_request_here(ps_stack *stack, const uint64_t *version)
 {
     ps_request *request = ps_vm_request();
-    const ps_site *here = request ? request->here : NULL;
-    if (request && (!here || request->generation != ps_sites_generation)) here = make_here(request);
-    ps_here_request(stack, here, version);
+    ps_here_request(stack, request ? ps_request_label(&request->counted) : NULL, version);
 }
 
 const ps_feature ps_requests_feature = {

@@ -40,8 +40,6 @@ typedef struct ps_request {
     char system[PS_SYSTEM_MAX + 1], queue[PS_QUEUE_MAX + 1]; /* of a job, or "" */
     char scheme[PS_SCHEME_MAX + 1];                          /* of a URL, or "" */
     ps_counted counted;
-    const ps_site *here; /* ps_request_here(); NULL: not made yet */
-    uint32_t generation; /* ps_sites_generation when that was made */
     bool done;
 } ps_request;
 
@@ -77,6 +75,13 @@ void ps_request_forget(ps_request *request);
  */
 struct ps_stack;
 void ps_request_here(struct ps_stack *stack, const uint64_t *version);
+
+/*
+ * The site whose name is method and path, in which ids are "*", and whose line is a number for them:
+ * the route may be known at the end only. request: that of a ps_request, or one whose `here` is
+ * made. NULL: ps_site_none.
+ */
+const ps_site *ps_request_label(ps_counted *request);
 
 /* The span_id of the current request, or 0. */
 uint64_t ps_request_id(void);

@@ -36,7 +36,7 @@ typedef struct ps_sample_frame {
 /* True when a tracer listens to a probe that shows the lines of frames. */
 static inline bool ps_samples_want_lines(void)
 {
-    return PS_ENABLED(SAMPLE) || PS_ENABLED(SAMPLE__FRAME);
+    return PS_ENABLED(SAMPLE) || PS_ENABLED(SAMPLE__FRAME) || PS_ENABLED(STACK__CPU);
 }
 
 /* The row of a collection, which lies on top of the stack that it interrupted. VM lock. */

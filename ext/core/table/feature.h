@@ -45,10 +45,13 @@ typedef struct ps_feature {
      */
     bool (*fire_row)(ps_row *row, const ps_row_subject *of);
     /*
-     * Adds to `cut` of rows what the hooks have counted in no row yet. Called with the lock of the
+     * Adds to `cut` of rows what the hooks have counted in no row yet, or takes what fire_events() is
+     * to fire. Called with the lock of the
      * flush, right after the rows are cut, perhaps several times before they are fired. May be NULL.
      */
     void (*cut_rest)(void);
+    /* Drops what cut_rest() has taken besides rows and is not fired yet. May be NULL. */
+    void (*drop_cut)(void);
     const uint64_t *lost; /* the number of events that no row counts, besides the table's own */
 
     /* What the flush fires besides rows, and its probe. Returns the number of events. */

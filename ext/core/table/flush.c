@@ -236,9 +236,9 @@ static void fire_states(void)
 static void cut_all(void)
 {
     for (const ps_feature *const *each = ps_features; *each; each++) {
-        if (!is_told(*each)) continue;
-        cut_table((*each)->table, (*each)->maximum);
-        if ((*each)->cut_rest) (*each)->cut_rest();
+        bool told = is_told(*each);
+        if (told) cut_table((*each)->table, (*each)->maximum);
+        if ((*each)->cut_rest && (told || has_events(*each))) (*each)->cut_rest();
     }
 }
 
@@ -328,6 +328,7 @@ static void forget_all_unsent(void)
     for (const ps_feature *const *each = ps_features; *each; each++) {
         if ((*each)->cut_rest) (*each)->cut_rest();
         if ((*each)->table) forget_unsent((*each)->table, (*each)->maximum);
+        if ((*each)->drop_cut) (*each)->drop_cut();
     }
     flushed.dropped = all_overflowed();
     flushed.suppressed = ps_details_suppressed;

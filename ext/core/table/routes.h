@@ -25,6 +25,8 @@ typedef struct ps_counted {
     const ps_site *label; /* method and route; NULL until they are known */
     struct ps_tally *tally;
     uint32_t generation; /* ps_sites_generation when the label was made */
+    const ps_site *here; /* ps_request_label(); NULL: not made yet */
+    uint32_t here_generation;
 } ps_counted;
 
 /*

@@ -160,7 +160,21 @@ RECORD_ROW(object__stats, PS_PROBE_OBJECT__STATS, "")
 RECORD_ROW(sample, PS_PROBE_SAMPLE, "")
 RECORD_ROW(sample__stats, PS_PROBE_SAMPLE__STATS, "")
 RECORD_ROW(sample__frame, PS_PROBE_SAMPLE__FRAME, "")
+RECORD_ROW(stack__frame, PS_PROBE_STACK__FRAME, "")
 RECORD_ROW(wait__stats, PS_PROBE_WAIT__STATS, "")
+
+void __real_ps_fire_stack__cpu(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
+                               const struct ps_more_stack__cpu *);
+void __wrap_ps_fire_stack__cpu(uint64_t stack_id, uint64_t thread_id, uint64_t count, uint64_t weight,
+                               uint64_t looked, const struct ps_more_stack__cpu *more);
+void __wrap_ps_fire_stack__cpu(uint64_t stack_id, uint64_t thread_id, uint64_t count, uint64_t weight,
+                               uint64_t looked, const struct ps_more_stack__cpu *more)
+{
+    struct recorded event = {.probe = PS_PROBE_STACK__CPU,
+                             .arg = {stack_id, thread_id, count, weight, looked}};
+    add(&event, NULL, NULL, more, sizeof(*more));
+    __real_ps_fire_stack__cpu(stack_id, thread_id, count, weight, looked, more);
+}
 
 void __real_ps_fire_stats__done(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
                                 const struct ps_more_stats__done *);

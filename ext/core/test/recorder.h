@@ -38,6 +38,8 @@ struct recorded {
         struct ps_more_stats__done done;
         struct ps_more_function__here here;
         struct ps_more_wait__stats wait;
+        struct ps_more_stack__frame frame;
+        struct ps_more_stack__cpu stack;
     } more;
 };
 

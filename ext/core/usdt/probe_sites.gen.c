@@ -32,6 +32,8 @@ const char *const ps_probe_names[PS_PROBE_COUNT] = {
     [PS_PROBE_STATUS] = "status",
     [PS_PROBE_FUNCTION__HERE] = "function__here",
     [PS_PROBE_WAIT__STATS] = "wait__stats",
+    [PS_PROBE_STACK__FRAME] = "stack__frame",
+    [PS_PROBE_STACK__CPU] = "stack__cpu",
 };
 
 PS_SITE_FUNCTION void ps_fire_function__entry(const char *function, const char *file, uint64_t line, uint64_t depth, uint64_t kind, const struct ps_more_function__entry *more)
@@ -343,4 +345,28 @@ PS_SITE_FUNCTION void ps_fire_wait__stats(const char *what, const char *file, ui
     PS_REG(5, more);
     PS_EMIT("wait__stats", PS_OPERAND(0) " " PS_OPERAND(1) " " PS_OPERAND(2) " " PS_OPERAND(3) " " PS_OPERAND(4) " " PS_OPERAND(5),
             PS_SEMAPHORE(PS_PROBE_WAIT__STATS), "r"(reg0), "r"(reg1), "r"(reg2), "r"(reg3), "r"(reg4), "r"(reg5));
+}
+
+PS_SITE_FUNCTION void ps_fire_stack__frame(const char *function, const char *file, uint64_t line, uint64_t id, uint64_t parent, const struct ps_more_stack__frame *more)
+{
+    PS_REG(0, function);
+    PS_REG(1, file);
+    PS_REG(2, line);
+    PS_REG(3, id);
+    PS_REG(4, parent);
+    PS_REG(5, more);
+    PS_EMIT("stack__frame", PS_OPERAND(0) " " PS_OPERAND(1) " " PS_OPERAND(2) " " PS_OPERAND(3) " " PS_OPERAND(4) " " PS_OPERAND(5),
+            PS_SEMAPHORE(PS_PROBE_STACK__FRAME), "r"(reg0), "r"(reg1), "r"(reg2), "r"(reg3), "r"(reg4), "r"(reg5));
+}
+
+PS_SITE_FUNCTION void ps_fire_stack__cpu(uint64_t stack_id, uint64_t thread_id, uint64_t count, uint64_t weight, uint64_t looked, const struct ps_more_stack__cpu *more)
+{
+    PS_REG(0, stack_id);
+    PS_REG(1, thread_id);
+    PS_REG(2, count);
+    PS_REG(3, weight);
+    PS_REG(4, looked);
+    PS_REG(5, more);
+    PS_EMIT("stack__cpu", PS_OPERAND(0) " " PS_OPERAND(1) " " PS_OPERAND(2) " " PS_OPERAND(3) " " PS_OPERAND(4) " " PS_OPERAND(5),
+            PS_SEMAPHORE(PS_PROBE_STACK__CPU), "r"(reg0), "r"(reg1), "r"(reg2), "r"(reg3), "r"(reg4), "r"(reg5));
 }

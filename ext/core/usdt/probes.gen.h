@@ -36,6 +36,8 @@ enum ps_probe {
     PS_PROBE_STATUS,
     PS_PROBE_FUNCTION__HERE,
     PS_PROBE_WAIT__STATS,
+    PS_PROBE_STACK__FRAME,
+    PS_PROBE_STACK__CPU,
     PS_PROBE_COUNT
 };
 
@@ -363,6 +365,26 @@ struct ps_more_wait__stats {
     uint64_t request_number;
 };
 
+struct ps_more_stack__frame {
+    const char *path; /* the file's full path */
+    uint64_t file_number; /* a number for that path, the same in each process */
+    uint64_t defined; /* line of the function's definition, or 0 */
+    /*
+     * 1: the file is the application's own; 2: the frame is no function, but what the figures are
+     * about
+     */
+    uint64_t flags;
+};
+
+struct ps_more_stack__cpu {
+    /*
+     * while a tracer listens to stats__by_request: method and path of the request, in which ids are
+     * *, or empty
+     */
+    const char *request;
+    uint64_t request_number; /* a number for that method and path, the same in each process, or 0 */
+};
+
 void ps_fire_function__entry(const char *function, const char *file, uint64_t line, uint64_t depth, uint64_t kind, const struct ps_more_function__entry *more);
 void ps_fire_function__return(const char *function, const char *file, uint64_t line, uint64_t elapsed, uint64_t self, const struct ps_more_function__return *more);
 void ps_fire_function__slow1ms(const char *function, const char *file, uint64_t line, uint64_t elapsed, uint64_t self, const struct ps_more_function__slow1ms *more);
@@ -391,5 +413,7 @@ void ps_fire_stats__done(uint64_t sequence, uint64_t elapsed, uint64_t cpu, uint
 void ps_fire_status(const char *probe, uint64_t state, const char *reason);
 void ps_fire_function__here(const struct ps_more_function__here *more);
 void ps_fire_wait__stats(const char *what, const char *file, uint64_t line, uint64_t waits, uint64_t blocked, const struct ps_more_wait__stats *more);
+void ps_fire_stack__frame(const char *function, const char *file, uint64_t line, uint64_t id, uint64_t parent, const struct ps_more_stack__frame *more);
+void ps_fire_stack__cpu(uint64_t stack_id, uint64_t thread_id, uint64_t count, uint64_t weight, uint64_t looked, const struct ps_more_stack__cpu *more);
 
 #endif

@@ -1,0 +1,84 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+require_relative "support/tracing"
+
+RSpec.describe "call paths", :bpf do
+  fields = { stack__frame: %i[function line id parent path defined flags],
+             stack__cpu: %i[stack_id thread_id count weight looked request],
+             sample__stats: %i[function self], stats__done: %i[sequence] }
+
+  # Events before the first flush are of probes that were attached one after the other.
+  def counted(run, probe) = run.sequence(:stats__done, probe).drop_while { |one| !one.key?(:sequence) }
+
+  # {names of the frames, the outermost one first => [count, weight]}
+  def paths(run)
+    frames = run.events(:stack__frame).to_h { |frame| [frame[:id], frame] }
+    counted(run, :stack__cpu).reject { |one| one.key?(:sequence) }.each_with_object({}) do |event, found|
+      names = []
+      id = event[:stack_id]
+      until id.zero?
+        frame = frames.fetch(id)
+        names.unshift("#{frame[:function]}:#{frame[:line]}")
+        id = frame[:parent]
+      end
+      sum = found[names] ||= [0, 0]
+      sum[0] += event[:count]
+      sum[1] += event[:weight]
+    end
+  end
+
+  program = <<~RUBY
+    def spin = (n = 0; n += 1 while n < 2_000)
+    def left = spin
+    def right = spin
+    def outer = [1].each { left; left; left; right }
+    Gate.on :stack__cpu, :stack__frame, :sample__stats
+    ends = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 2
+    outer while Process.clock_gettime(Process::CLOCK_MONOTONIC) < ends
+    Gate.done
+  RUBY
+
+  it "have the CPU time of samples, split by callers, and whole paths" do
+    run = trace(program, fields)
+    found = paths(run)
+    whole = found.values.sum(&:last)
+    expect(whole).to eq(counted(run, :sample__stats).sum { |row| row[:self].to_i })
+    left, right = %w[left right].map do |name|
+      found.select { |names, _| names.any? { |one| one.start_with?("Object##{name}:") } }.values.sum(&:last)
+    end
+    expect(left.to_f / (left + right)).to be_within(0.1).of(0.75)
+    names = found.keys.find { |one| one.last.start_with?("Object#spin:") }.map { |one| one[/\A[^:]+/] }
+    expect(names.first).to eq("<main>")
+    expect(names.last(5)).to match(["Object#outer", "Array#each", "Object#outer",
+                                    a_string_matching(/\AObject#(left|right)\z/), "Object#spin"])
+  end
+
+  it "tell which files are the application's, and where functions are defined" do
+    frames = trace(program, fields).events(:stack__frame)
+    own, others = frames.partition { |frame| frame[:flags] == 1 }
+    expect(own.map { |frame| frame[:function] }).to include("Object#outer", "Object#spin")
+    expect(others.map { |frame| frame[:function] }).to include("Array#each")
+    spin = frames.find { |frame| frame[:function] == "Object#spin" }
+    expect(spin[:defined]).to eq(spin[:line])
+  end
+
+  it "have the same ids in a forked child" do
+    run = trace(<<~RUBY, fields)
+      def spin = (n = 0; n += 1 while n < 2_000)
+      def work(seconds)
+        ends = Process.clock_gettime(Process::CLOCK_MONOTONIC) + seconds
+        spin while Process.clock_gettime(Process::CLOCK_MONOTONIC) < ends
+      end
+      Gate.on :stack__cpu, :stack__frame
+      work(1.5)
+      Process.wait(fork { work(2.5) })
+      work(1.5)
+      Gate.done
+    RUBY
+    ids = run.events(:stack__frame).select { |frame| frame[:function] == "Object#spin" }
+             .group_by { |frame| frame[:line] }
+             .transform_values { |all| all.map { |one| one[:id] }.uniq.size }
+    expect(ids.values).to all(be <= 2) # called by work alone, at one line, from three lines of <main>
+  end
+end
