@@ -40,7 +40,7 @@ module Beside
 
   def probescope(pid, seconds)
     text, errors, status = Open3.capture3(RbConfig.ruby, "exe/probescope", "hot", "-p", pid,
-                                          "-d", seconds.to_s, "--json")
+                                          "-d", seconds.to_s, "--by", "self", "--json")
     raise errors unless status.success?
 
     JSON.parse(text).fetch("rows").each_with_object(Hash.new(0)) do |row, found|

@@ -152,7 +152,11 @@ def main(options):
     sleeper.finish()
     (walks, error), (watcher, watcher_error) = middle(added), middle(threads)
     whole, whole_error = walks + watcher, (error**2 + watcher_error**2) ** 0.5
-    others = [f"{number} {what}" for what, number in vars(options).items() if what not in ("pairs", "paths") and number]
+    others = [
+        f"{number} {what}"
+        for what, number in vars(options).items()
+        if what not in ("pairs", "paths") and number
+    ]
     print(
         f"{platform.python_version()}, {options.pairs} pairs, load {os.getloadavg()[0]:.1f}",
         *others,

@@ -41,6 +41,8 @@ class ProgramGenerator
     **by_request,
     "slow" => slow.to_h,
     "on" => on.to_h,
+    "own" => {"hot_own" => {command: "hot", what: "functions"},
+              "lines_own" => {command: "lines", what: "lines"}},
     "stat" => {"stat" => {light: false}, "light" => {light: true}},
     "waits_kernel" => {**waits_kernel, "gvl_kernel" => {lock: true, by_request: false}},
     "syscalls" => syscalls.to_h,

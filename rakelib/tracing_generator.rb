@@ -12,16 +12,19 @@ class TracingGenerator
     "lib/probescope/tracing/bounds.rb" => :ruby_bounds,
     "lib/probescope/tracing/display.rb" => :ruby_display,
     "lib/probescope/tracing/lost.rb" => :ruby_lost,
+    "lib/probescope/tracing/runners.rb" => :ruby_runners,
     "lib/probescope/tracing/complaints.rb" => :ruby_complaints,
     "python/probescope/command/bounds.py" => :python_bounds,
     "python/probescope/command/display.py" => :python_display,
     "python/probescope/command/lost.py" => :python_lost,
+    "python/probescope/command/runners.py" => :python_runners,
     "python/probescope/command/complaints.py" => :python_complaints
   }.freeze
   UNITS = {nil => 0, "KiB" => 10, "MiB" => 20}.freeze
   BOUNDS = "Bounds for the data that are read from a process and from bpftrace."
   DISPLAY = "What of an answer is shown, and how."
   LOST = "What a trace could not count."
+  RUNNERS = "Packages that run an application which is not their own."
   COMPLAINTS = "Messages of bpftrace, with their meaning and the next step."
   # The most characters of a string in one line of code.
   WIDTH = 100
@@ -34,6 +37,7 @@ class TracingGenerator
   def initialize(yaml)
     definition = YAML.safe_load(yaml)
     @bounds, @display, @lost, @uncounted = definition.fetch_values("bounds", "display", "lost", "uncounted")
+    @runners = definition.fetch("runners")
     complaints = definition.fetch("complaints")
     @container, @noise, @meanings = complaints.fetch_values("container", "noise", "meanings")
   end
@@ -42,6 +46,13 @@ class TracingGenerator
   def ruby_display = ruby("# #{DISPLAY}\nmodule Display\n#{indent(constants(@display, 6))}\nend")
   def python_bounds = python(BOUNDS, constants(@bounds, 0))
   def python_display = python(DISPLAY, constants(@display, 0))
+
+  def ruby_runners = ruby("# #{RUNNERS}\nRUNNERS = %w[\n#{indent(lines(@runners.join(" ")))}\n].freeze")
+
+  def python_runners
+    names = @runners.map { |name| "#{string(name)}," }.join("\n")
+    python(RUNNERS, "RUNNERS = {\n#{indent(indent(names))}\n}")
+  end
 
   def ruby_lost
     maps = fields("map").map { |name, map| "#{name}: #{string(map)}" }
@@ -182,6 +193,9 @@ class TracingGenerator
   def pieces(text)
     text.scan(/.{1,#{WIDTH}}(?: |\z)/).map { |piece| string(piece) }
   end
+
+  # The same words, in lines of at most WIDTH characters.
+  def lines(text) = text.scan(/\S.{0,#{WIDTH - 10}}(?= |\z)/).join("\n")
 
   def indent(text) = text.gsub(/^(?=.)/, "  ")
 end

@@ -24,7 +24,15 @@ from probescope.command.trace import Output, keys
 
 def replay(asked, known):
     options = Namespace(
-        pid=asked["pid"], json=asked["json"], top=TOP, min=0, sort=None, color="auto", failed=False, slower=0
+        pid=asked["pid"],
+        json=asked["json"],
+        top=TOP,
+        min=0,
+        sort=None,
+        color="auto",
+        failed=False,
+        slower=0,
+        own=[],
     )
     event = None
     if asked["program"].startswith("on"):

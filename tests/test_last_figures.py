@@ -38,7 +38,7 @@ gate.done()
 
 def options(pid):
     shown = {"json": False, "top": TOP, "min": 0, "sort": None, "color": "never"}
-    return Namespace(pid=pid, failed=False, slower=0, max_overhead=None, **shown)
+    return Namespace(pid=pid, failed=False, slower=0, max_overhead=None, own=[], **shown)
 
 
 @pytest.mark.parametrize("recorded", RECORDINGS, ids=lambda path: path.parent.name)

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-
 from probescope.command.own_code import Frame, choose, pattern
 
 CASES = json.loads((Path(__file__).parent.parent / "spec" / "fixtures" / "own.json").read_text())

@@ -512,7 +512,7 @@ def test_lines_are_those_of_syscalls():
         return program_name(parser().parse_args(["trace", *words, "-p", "1"]))
 
     assert chosen("syscalls", "--by", "line") == "syscalls_lines"
-    with pytest.raises(Usage, match="--by takes line, and not 'file'"):
+    with pytest.raises(Usage, match="--by of syscalls takes line, and not 'file'"):
         chosen("syscalls", "--by", "file")
     for words in (("hot", "--by", "line"), ("syscalls", "--by", "line", "--files")):
         with pytest.raises(Usage, match="--by line is for syscalls, without --files"):

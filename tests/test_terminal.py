@@ -12,7 +12,7 @@ from probescope.command.display import LEAST_WIDTH, NARROWEST
 from probescope.command.errors import Usage
 from probescope.command.main import expanded, main, parser
 from probescope.command.terminal import Terminal, heat, narrowed, shortened, width
-from probescope.command.trace import program_name, sort_column, to_file
+from probescope.command.trace import own_globs, program_name, sort_column, to_file
 from tracing import python
 
 
@@ -89,6 +89,10 @@ def test_options_choose_the_program():
         ("slow",): "slow",
         ("slow", "--threshold", "25ms"): "slow10ms",
         ("slow", "--threshold", "1.5s", "--by-request"): "slow100ms_by_request",
+        ("hot",): "hot_own",
+        ("lines", "--by", "own"): "lines_own",
+        ("hot", "--by", "total"): "hot",
+        ("lines", "--by", "self"): "lines",
         ("hot", "--by-request"): "hot_by_request",
         ("hot_by_request", "--by-request"): "hot_by_request",
     }
@@ -97,6 +101,10 @@ def test_options_choose_the_program():
     for words in (("slow", "--threshold", "1us"), ("hot", "--threshold", "1s")):
         with pytest.raises(Usage):
             program_name(options(*words, "-p", "1"))
+    for words in (("hot", "--own", "a/*", "--by", "self"), ("hot", "--by", "own", "--by-request")):
+        with pytest.raises(Usage):
+            program_name(options(*words, "-p", "1"))
+    assert own_globs(options("hot", "-p", "1", "--own", "a/*, b/*", "--own", "!c")) == ["a/*", "b/*", "!c"]
     with pytest.raises(Usage, match="has no column 'SLEF'"):
         sort_column("hot", "SLEF")
     assert sort_column("hot_by_request", "self").key == "self_share"
@@ -146,6 +154,7 @@ def test_an_answer_goes_into_a_file_which_stays_as_it_was_where_there_is_none(tm
                 threshold=None,
                 by_request=False,
                 by=None,
+                own=[],
                 files=False,
                 min=0,
                 sort="x",

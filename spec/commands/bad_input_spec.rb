@@ -100,10 +100,10 @@ RSpec.describe "Bad input" do
     it "is reported by each command when the process refuses the probe or cannot serve it, with " \
        "the reason, before bpftrace starts" do
       refusing, unable = host_target("--state", 3), host_target("--state", 4)
-      commands = {"calls" => "function__stats", "exceptions" => "exception__stats", "hot" => "sample__stats",
-                  "lines" => "sample", "alloc" => "object__stats", "gc" => "gc__done", "gvl" => "gvl__wait",
-                  "requests" => "request__done", "syscalls" => "function__here", "offcpu" => "function__here",
-                  "on" => "function__here", "waits" => "function__here"}
+      commands = {"calls" => "function__stats", "exceptions" => "exception__stats", "hot" => "stack__frame",
+                  "lines" => "stack__frame", "alloc" => "object__stats", "gc" => "gc__done",
+                  "gvl" => "gvl__wait", "requests" => "request__done", "syscalls" => "function__here",
+                  "offcpu" => "function__here", "on" => "function__here", "waits" => "function__here"}
       commands.each_with_index do |(command, probe), i|
         pids = [refusing.pid, unable.pid].rotate(i)
         event = ["software:cs"] if command == "on"

@@ -30,11 +30,14 @@ module Support
     ON = {"on" => ["on", *EVENT], "on_stack" => ["on", *EVENT, "--stack", "2"]}.freeze
     # Of processes that do not report their waits.
     KERNEL = {"waits_kernel" => ["waits"], "gvl_kernel" => ["gvl"]}.freeze
+    # What a command charges to the code of the application, and to all code.
+    OWN = {"hot_own" => ["hot"], "lines_own" => ["lines"]}.freeze
+    SELF = {"hot" => %w[hot --by self], "lines" => %w[lines --by self]}.freeze
     # The program of a command is NAME.bt, except that slow has one for each threshold.
     TABLES = YAML.safe_load_file(File.join(ROOT, "docs/schema/schemas.yml")).fetch("commands")
                  .select { |_, command| command["kind"] == "table" }
                  .keys.to_h { |name| [name, [name]] }.except("slow")
-                 .merge(SLOW, FILES, LINES, ON, KERNEL).freeze
+                 .merge(SLOW, FILES, LINES, ON, KERNEL, SELF, OWN).freeze
     # CPython, for which host_target.c counts no ticks.
     PYTHON = %w[--met 0 --waits --locks].freeze
     # {program => further options of host_target}
@@ -45,7 +48,7 @@ module Support
                "syscalls_lines_by_request" => %w[--lines]}.freeze
     BY_REQUEST = ["hot", "exceptions", "alloc", "syscalls", "syscalls_lines", "offcpu", "on", "on_stack",
                   "waits", "waits_kernel", *SLOW.keys].to_h do |name|
-      ["#{name}_by_request", [*TABLES.fetch(name), "--by-request"]]
+      ["#{name}_by_request", [*(SELF.key?(name) ? [name] : TABLES.fetch(name)), "--by-request"]]
     end.freeze
     LIVE = {"stat" => ["stat"], "light" => ["stat", "--light"], "flow" => ["flow"]}.freeze
     PROGRAMS = {**TABLES, **BY_REQUEST, **LIVE}.freeze
@@ -55,12 +58,12 @@ module Support
     KINDS = {
       "one" => {processes: [%w[--rows 3]]},
       "hostile" => {processes: [%w[--hostile --rows 1]],
-                    only: %w[exceptions calls requests slow10ms alloc_by_request syscalls
+                    only: %w[hot_own exceptions calls requests slow10ms alloc_by_request syscalls
                              syscalls_files_x86_64 syscalls_lines offcpu on on_stack waits_kernel
                              waits_by_request waits_kernel_by_request flow]},
       "several" => {processes: [%w[--rows 3], %w[--rows 2], %w[--hostile --rows 1]]},
       "full" => {processes: [%w[--rows 30]], order: {keys: 10},
-                 only: %w[hot exceptions calls requests alloc_by_request slow10ms on_stack]},
+                 only: %w[hot hot_own exceptions calls requests alloc_by_request slow10ms on_stack]},
       "strings" => {processes: [%w[--rows 2 --strings]], only: %w[exceptions]},
       "stopped" => {processes: [%w[--rows 2], %w[--rows 2]], stopped: 1, only: %w[calls]},
       "lost" => {processes: [%w[--rows 400]], order: {pages: 1}, only: %w[flow]}

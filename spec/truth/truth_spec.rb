@@ -48,6 +48,7 @@ RSpec.describe "The truth", :bpf, within: 7200 do
 
   def tell(programs, command, temperament, seconds)
     options = [*("--by-pid" if programs.size > 1), *(%w[--workers --by-pid] if temperament == "forks")].uniq
+    options += %w[--by self] if Truth::SAMPLED.include?(command)
     words = Truth::OnCheck::EVENT if command == "on"
     know do |times|
       probescope(command, *words, *programs.flat_map { |one| ["-p", one.pid] }, "-d", seconds * times,

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "by_option"
 require_relative "measuring"
 require_relative "../tracing/answer"
 require_relative "../tracing/definitions"
@@ -36,6 +37,7 @@ module Probescope
         process_options(parser)
         by_pid_option(parser, "separate rows for each process, the busiest process first")
         by_request_option(parser) if self.class::BY_REQUEST
+        by_options(parser) if self.class.include?(ByOption)
         duration_option(parser, "how long, 10 by default; the trace ends with the process's next flush")
         max_overhead_option(parser)
         parser.on("--all", self.class::ALL) { @all = true }

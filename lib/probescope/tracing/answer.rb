@@ -9,8 +9,8 @@ module Probescope
     # beyond --top.
     class Answer
       # rows: the rows to show. below: how many rows are below --min. more: how many other rows are
-      # beyond --top. reports: the Reports that made the rows.
-      Shown = Struct.new(:rows, :below, :more, :reports)
+      # beyond --top. reports: the Reports that made the rows. rest: further rows of JSON.
+      Shown = Struct.new(:rows, :below, :more, :reports, :rest)
 
       # The command's name, its definition (Definitions::Definition), and the result (Result) of the
       # whole trace.
@@ -50,16 +50,19 @@ module Probescope
         found = @sort ? Cells.sorted(report.rows, @sort) : report.rows
         wanted = found.select { |row| (report.share(row) || 0) * 100 >= @min }
         rows = @top.positive? ? wanted.first(@top) : wanted
-        Shown.new(rows, found.size - wanted.size, wanted.size - rows.size, [report])
+        Shown.new(rows, found.size - wanted.size, wanted.size - rows.size, [report], report.rest)
       end
 
       # Each process separately: shares are of the process, and --top and --min apply to each
       # process.
       def apart
         parts = result.by_process.map do |pid, one|
-          part(@make.call(one)).tap { |shown| shown.rows.map! { |row| {pid: pid}.merge(row) } }
+          part(@make.call(one)).tap do |shown|
+            [shown.rows, shown.rest].each { |rows| rows.map! { |row| {pid: pid}.merge(row) } }
+          end
         end
-        Shown.new(parts.flat_map(&:rows), parts.sum(&:below), parts.sum(&:more), parts.flat_map(&:reports))
+        Shown.new(parts.flat_map(&:rows), parts.sum(&:below), parts.sum(&:more), parts.flat_map(&:reports),
+                  parts.flat_map(&:rest))
       end
     end
   end

@@ -68,6 +68,9 @@ module Probescope
         largest ? "#{share(largest, :share)} #{text(largest, :function)}" : "-"
       end
 
+      # "12.5% Zlib.crc32"
+      def largest_called(row, key) = row[key].to_a.empty? ? "-" : largest_builtin(row, key)
+
       # "7 ENOENT, 2 EACCES". key: how many failed, also those whose error is not known.
       def errors(row, key)
         named = row[:errors].map { |name, count| "#{Figure.count(count)} #{name}" }

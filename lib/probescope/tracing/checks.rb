@@ -172,7 +172,9 @@ module Probescope
       # Samples are taken at ticks only where the state of the probe is "on".
       def missed(member)
         part = member[:missed_by_ticks]
-        sampled = member[:probes].any? { |name, probe| name.start_with?("sample") && probe[:state] == "on" }
+        sampled = member[:probes].any? do |name, probe|
+          name.start_with?("sample", "stack__cpu") && probe[:state] == "on"
+        end
         return unless part && sampled
 
         say(format(Lost::UNCOUNTED.fetch(:missed_by_ticks), share: Figure.share(part), pid: member[:pid]))

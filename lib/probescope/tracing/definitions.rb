@@ -17,13 +17,16 @@ module Probescope
 
       ALL = {
         "hot" => Definition.new(
-          fields: %i[pid method route file line function self_share total_share samples builtins],
+          fields: %i[pid method route file line function self_share total_share samples largest_line called outside
+                     builtins],
           columns: [
             ["SELF", :share, :self_share, false],
             ["TOTAL", :share, :total_share, false],
             ["SAMPLES", :count, :samples, false],
             ["FUNCTION", :text, :function, false],
             ["DEFINED AT", :place, nil, false],
+            ["LINE", :number, :largest_line, true],
+            ["CALLED", :largest_called, :called, true],
             ["IN C", :largest_builtin, :builtins, true]
           ].map { |column| Column.new(*column).freeze },
           nothing: "the process was not on the CPU",
@@ -33,12 +36,13 @@ module Probescope
           samples: true
         ),
         "lines" => Definition.new(
-          fields: %i[pid file line function self_share samples],
+          fields: %i[pid file line function self_share samples called outside],
           columns: [
             ["SELF", :share, :self_share, false],
             ["SAMPLES", :count, :samples, false],
             ["LINE", :place, nil, false],
-            ["FUNCTION", :text, :function, false]
+            ["FUNCTION", :text, :function, false],
+            ["CALLED", :largest_called, :called, true]
           ].map { |column| Column.new(*column).freeze },
           nothing: "the process was not on the CPU",
           not_covered: nil,

@@ -3,6 +3,7 @@
 require "digest"
 require_relative "c_function"
 require_relative "elf"
+require_relative "entry_point"
 require_relative "identity"
 require_relative "info"
 require_relative "library"
@@ -127,6 +128,9 @@ module Probescope
 
         CFunction.find(place.pid, name, symbol, users)
       end
+
+      # See EntryPoint.globs.
+      def entry_point(pid) = EntryPoint.globs(pid)
 
       # See Mappings.runner.
       def runner(pid, id) = Mappings.runner(pid, id)

@@ -24,7 +24,10 @@ module Probescope
 
       private
 
-      def rows = @answer.shown.rows.map { |row| row.slice(*(row.keys & @answer.definition.fields)) }
+      def rows
+        shown = @answer.shown
+        [*shown.rows, *shown.rest].map { |row| row.slice(*(row.keys & @answer.definition.fields)) }
+      end
 
       def sample_rate = @answer.definition.samples ? {sample_rate: @result.sample_rate} : {}
 

@@ -23,6 +23,8 @@ module Probescope
       NEVER = %w[refused unsupported].freeze
       # The probe that ends each interval. Every process with the library serves it.
       ALWAYS = "stats__done"
+      # The probe of call paths.
+      PATHS = "stack__frame"
       # The name of the watcher thread.
       WATCHER = "probescope"
       UNLIMITED = {probes: {}, functions: nil}.freeze
@@ -57,6 +59,7 @@ module Probescope
         @flushes = @snapshot[:flushes]
         @cpu_before = cpu
         @folder = folder
+        @entry = process.entry_point if probes.include?(PATHS)
         @quiet = {}
       end
 
@@ -164,7 +167,7 @@ module Probescope
 
       # For the command, as plain data.
       def to_h
-        {pid: pid, folder: @folder, ended: !alive?, flushed: flushed?, absence: absence,
+        {pid: pid, folder: @folder, entry: @entry, ended: !alive?, flushed: flushed?, absence: absence,
          waited_ns: @waited_ns, run_delay_ns: @run_delay_ns, missed_by_ticks: @missed_by_ticks,
          probes: snapshot[:probes].slice(*@probes), serves: serves,
          taken_out: taken_out, tells_of_taken_out: !snapshot[:overhead_limit].nil?, note: snapshot[:note],

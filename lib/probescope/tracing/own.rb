@@ -12,7 +12,7 @@ module Probescope
       # only starts an installed package is on few stacks, and never where threads work.
       LEAST = 0.01
       WILD = /[*?\[]/
-      UNKNOWN = "no frame is in a file of the application, as the process tells them"
+      SET = /\A\[(!?)(.+)\]\z/m
 
       # by: :glob (--own), :process (what the process counts as its own), :entry (the package that was
       # started) or :none (nothing is known to be the application's). globs: of the files, if they are
@@ -65,11 +65,16 @@ module Probescope
         case part
         when "*" then ".*"
         when "?" then "."
-        when /\A\[(!?)(.+)\]\z/m then "[#{"^" if $1 == "!"}#{$2.gsub(/[\[\]\\^&]/) { |one| "\\#{one}" }}]"
+        when SET then set(*Regexp.last_match.captures)
         else Regexp.escape(part)
         end
       end
       private_class_method :part_of_pattern
+
+      def self.set(negated, inside)
+        "[#{"^" if negated == "!"}#{inside.gsub(/[\[\]\\^&]/) { |one| "\\#{one}" }}]"
+      end
+      private_class_method :set
 
       def initialize(by, globs = [], without: [], frames: [])
         @by = by

@@ -79,6 +79,13 @@ module Probescope
         ""
       end
 
+      # EntryPoint.globs. Empty when the process has ended, or its command line cannot be read.
+      def entry_point
+        Reader.ask(:entry_point, pid)
+      rescue Refused
+        []
+      end
+
       private
 
       def ask(question, *arguments) = Reader.ask(question, @place, *arguments)

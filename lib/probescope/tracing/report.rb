@@ -33,6 +33,12 @@ module Probescope
       # The share of a row that --min compares; nil without --min.
       def share(_row) = nil
 
+      # Further rows of JSON, which no option sorts or hides.
+      def rest = []
+
+      # The columns of the table.
+      def columns = @definition.columns
+
       # The text in place of a table without rows.
       def nothing = @definition.nothing
 

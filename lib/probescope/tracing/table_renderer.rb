@@ -117,7 +117,7 @@ module Probescope
       # {column => cells}
       def columns_with_cells
         before = [(PID if @answer.by_pid?), (REQUEST if @answer.by_request?)].compact
-        cells = [*before, *@answer.definition.columns].to_h do |column|
+        cells = [*before, *@answer.report.columns].to_h do |column|
           [column, shown.rows.map { |row| Text.clean(Cells.of(column, row)) }]
         end
         cells.reject! { |column, texts| column.optional && texts.all?("-") }

@@ -38,6 +38,10 @@ MAPS_BYTES = 12 << 20
 MAPS_FILES = 4096
 # Most libraries of an application's own probes; there is one for each provider.
 OWN_LIBRARIES = 256
+# Most bytes of a command line in which the script that was started is searched.
+COMMAND_LINE_BYTES = 4 << 10
+# Most bytes of such a script, in which the package is searched that it starts.
+SCRIPT_BYTES = 16 << 10
 # Size of the pipe for bpftrace's output; every user may ask for so much.
 PIPE_BYTES = 1 << 20
 # Most address space that the reading child may add to what it has at its start.

@@ -85,6 +85,11 @@ def largest_builtin(row: Row, key: str) -> str:
     return f"{figure.share(largest['share'])} {text(largest, 'function')}" if largest else "-"
 
 
+def largest_called(row: Row, key: str) -> str:
+    """ "12.5% Zlib.crc32" """
+    return largest_builtin(row, key) if row.get(key) else "-"
+
+
 def errors(row: Row, key: str) -> str:
     """ "7 ENOENT, 2 EACCES". key: how many failed, also those whose error is not known."""
     named = [f"{figure.count(number)} {name}" for name, number in row["errors"].items()]
@@ -199,6 +204,7 @@ KINDS: Dict[str, Callable[[Row, str], str]] = {
     "clock": clock,
     "request": request,
     "largest_builtin": largest_builtin,
+    "largest_called": largest_called,
     "errors": errors,
     "largest_holder": largest_holder,
     "largest_reason": largest_reason,

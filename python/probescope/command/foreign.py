@@ -12,7 +12,7 @@ import re
 from contextlib import contextmanager
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
-from probescope.command import c_function, mappings
+from probescope.command import c_function, entry_point, mappings
 from probescope.command.elf import Elf, Malformed
 from probescope.command.errors import NotLoaded, Refused
 from probescope.command.info import Info
@@ -93,6 +93,11 @@ def function(place: Place, name: bytes, symbol: str) -> Handed:
 def runner(pid: int, file: Tuple[bytes, bytes]) -> Optional[str]:
     """See mappings.runner."""
     return mappings.runner(pid, file)
+
+
+def entry(pid: int) -> List[str]:
+    """See entry_point.globs."""
+    return entry_point.globs(pid)
 
 
 def _listened(info: Info, semaphore: int) -> Optional[bool]:

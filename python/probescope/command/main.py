@@ -209,7 +209,19 @@ def define_trace(add: Add) -> None:
         help="for syscalls: rows for each path, of calls that take one: open, stat, mkdir, unlink, ...",
     )
     trace.add_argument(
-        "--by", metavar="WHAT", help="for syscalls, WHAT is line: a row for each line of Python code"
+        "--by",
+        metavar="WHAT",
+        help="for hot and lines, own: what libraries cost counts for the line of the application that called "
+        "them (the default, where the application is told from its libraries), or self: for themselves; for "
+        "hot, total: the same, sorted by TOTAL; for syscalls, line: a row for each line of Python code",
+    )
+    trace.add_argument(
+        "--own",
+        metavar="GLOB",
+        action="append",
+        default=[],
+        help="for hot and lines: which files are the application's, such as 'app/*'; '!GLOB' takes files "
+        "away; more than one: --own again, or separated by commas",
     )
     trace.add_argument("--failed", action="store_true", help="for syscalls: only calls that returned errors")
     trace.add_argument(

@@ -48,6 +48,14 @@ class ProbedProcess:
         found: Tuple[int, Tuple[bytes, bytes]] = _READER.ask("function", self._place, name, symbol)
         return found
 
+    def entry(self) -> List[str]:
+        """See entry_point.globs. Empty when the command line cannot be read."""
+        try:
+            found: List[str] = _READER.ask("entry", self.pid)
+            return found
+        except Refused:
+            return []
+
     def _patiently(self, question: str) -> Dict[str, Any]:
         deadline = time.monotonic() + PATIENCE
         while True:

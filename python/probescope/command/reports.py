@@ -4,12 +4,22 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
-from typing import Any, Callable, Dict, List, Optional, Sequence, Set
+from typing import Any, Callable, Dict, Hashable, List, Optional, Sequence, Set
 
-from probescope.command import cells, histogram, off_cpu, slow_calls, syscalls, thread_states
-from probescope.command.definitions import ALL, OUTCOMES, Definition
+from probescope.command import (
+    by_own,
+    cells,
+    histogram,
+    off_cpu,
+    own_code,
+    slow_calls,
+    syscalls,
+    thread_states,
+)
+from probescope.command.definitions import ALL, OUTCOMES, Column, Definition
 from probescope.command.errors import CommandError
 from probescope.command.event import Event
 from probescope.command.kernel_lines import CURRENT, KernelLines
@@ -22,6 +32,8 @@ Row = Dict[str, Any]
 BY_REQUEST = "_by_request"
 # Programs that find in the kernel what a runtime does not report.
 KERNEL = "_kernel"
+# Programs of call paths: what libraries cost counts for the application's code that called them.
+BY_OWN = "_own"
 # The programs of syscalls --files, one for each machine.
 FILES = "syscalls_files_"
 # The program of syscalls --by line.
@@ -67,20 +79,30 @@ class Report:
         failed: bool = False,
         slower: int = 0,
         event: Optional[Event] = None,
+        own: Sequence[str] = (),
     ) -> None:
         """whole: whether rows include what only JSON shows. failed, slower: for Syscalls. event: for
-        On.
+        On. own: for ByOwn: the globs of --own.
         """
         self.result = result
         self.whole = whole
         self.failed = failed
         self.slower = slower
         self.event = event
+        self.asked = own
         self.definition = definition_of(result.program)
         self.by_request = result.program.endswith(BY_REQUEST)
 
     def rows(self) -> List[Row]:
         raise NotImplementedError
+
+    def rest(self) -> List[Row]:
+        """Returns further rows of JSON, which no option sorts or hides."""
+        return []
+
+    def columns(self) -> Sequence[Column]:
+        """Returns the columns of the table."""
+        return self.definition.columns
 
     def check(self) -> None:
         """Raises CommandError where the figures mean nothing."""
@@ -149,8 +171,153 @@ class Report:
         return {"method": method, "route": route}
 
 
+class ByOwn(Report):
+    """The rows of a trace of call paths. What libraries cost counts for the code of the application that
+    called them. Where nothing is known to be the application's, everything counts for itself.
+    """
+
+    # How many functions are named of what is outside of the application.
+    NAMED_OUTSIDE = 3
+    NOT_KNOWN = (
+        "by self: nothing is known to be the application's; --own GLOB names its files, such as "
+        "--own '*/site-packages/shop/*'"
+    )
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._paths = by_own.CallPaths(self.result)
+        self._weight = self._paths.weight
+        self.own = own_code.choose(self.asked, self._paths.paths, self.result.entry)
+        self._by = by_own.charge(self._paths, self.own if self.own.known else None, self.key)
+
+    def key(self, frame: own_code.Frame) -> Hashable:
+        """Returns what tells rows apart."""
+        raise NotImplementedError
+
+    def fields(self, found: by_own.Sum) -> Row:
+        raise NotImplementedError
+
+    def rows(self) -> List[Row]:
+        found = [self._row(one) for one in self._by.sums if one.total or one.looks]
+        return ordered(found, "self", "total")
+
+    def rest(self) -> List[Row]:
+        """The row of what is outside of the application. The shares of all rows and of this one are the
+        whole.
+        """
+        if not self._has_outside():
+            return []
+        outside = self._by.outside
+        share = ratio(outside.weight, self._weight)
+        row = {"function": None, "file": None, "line": None, "outside": True}
+        row.update({"self_share": share, "total_share": share, "samples": outside.count, "builtins": []})
+        return [{**row, "called": self._called(outside.called)}]
+
+    def columns(self) -> Sequence[Column]:
+        found = super().columns()
+        return [one for one in found if one.key != "builtins"] if self.own.known else found
+
+    def above(self) -> str:
+        return self.own.text if self.own.known else self.NOT_KNOWN
+
+    def more(self) -> Row:
+        return {**super().more(), "by": "own" if self.own.known else "self", "own": self.own.to_json()}
+
+    def below(self, rows: List[Row]) -> str:
+        if not self._has_outside():
+            return ""
+        named = [
+            f"{one['function'] or UNKNOWN} {percent(one['share'])}"
+            for one in self._called(self._by.outside.called)[: self.NAMED_OUTSIDE]
+        ]
+        part = percent(ratio(self._by.outside.weight, self._weight))
+        return f"outside of the application: {part} ({', '.join(named)})"
+
+    def warnings(self, room: int) -> List[str]:
+        return [*super().warnings(room), *(self._unmatched(glob) for glob in self.own.unmatched)]
+
+    def _unmatched(self, glob: str) -> str:
+        paths = sorted({node.frame.path for node in self._paths.nodes} - {""})
+        near = difflib.get_close_matches(glob, paths, cutoff=0.2)
+        return f"--own {glob}: no file matches{'; near: ' + ', '.join(near) if near else ''}"
+
+    def _has_outside(self) -> bool:
+        return self.own.known and self._by.outside.count > 0
+
+    def _row(self, found: by_own.Sum) -> Row:
+        assert found.node
+        return {
+            "function": known(found.node.frame.function),
+            "file": known(found.node.file),
+            **self.fields(found),
+            "self": found.weight,
+            "total": found.total,
+            "outside": False,
+            **self._shares(found),
+            "called": self._called(found.called) if self.own.known else [],
+        }
+
+    def _shares(self, found: by_own.Sum) -> Row:
+        return {
+            "self_share": ratio(found.weight, self._weight),
+            "total_share": ratio(found.total, self._weight),
+        }
+
+    def _called(self, weights: Dict[by_own.Name, int]) -> List[Row]:
+        found = sorted(weights.items(), key=lambda one: (-one[1], [str(part) for part in one[0]]))
+        return [
+            {
+                "function": known(name),
+                "file": known(file),
+                "line": known(line),
+                "share": ratio(weight, self._weight),
+            }
+            for (name, file, line), weight in found
+        ]
+
+
+class HotByOwn(ByOwn):
+    SHARE = "total_share"
+
+    def key(self, frame: own_code.Frame) -> Hashable:
+        return frame.function, frame.path
+
+    def fields(self, found: by_own.Sum) -> Row:
+        assert found.node
+        builtins = [
+            {name: one[name] for name in ("function", "share")} for one in self._called(found.builtins)
+        ]
+        return {
+            "line": known(found.node.frame.defined),
+            "samples": found.looks,
+            "largest_line": self._largest_line(found.lines) if self.own.known else None,
+            "builtins": builtins,
+        }
+
+    @staticmethod
+    def _largest_line(lines: Dict[int, int]) -> Any:
+        return known(max(lines, key=lambda line: (lines[line], -line))) if lines else None
+
+
+class LinesByOwn(ByOwn):
+    SHARE = "self_share"
+
+    def key(self, frame: own_code.Frame) -> Hashable:
+        return frame.function, frame.path, frame.line
+
+    def rows(self) -> List[Row]:
+        return [row for row in super().rows() if row["samples"]]
+
+    def fields(self, found: by_own.Sum) -> Row:
+        assert found.node
+        return {"line": known(found.node.frame.line), "samples": found.count}
+
+
 class Hot(Report):
     SHARE = "total_share"
+
+    def more(self) -> Row:
+        return {"by": "self"}
 
     def rows(self) -> List[Row]:
         found = [
@@ -176,6 +343,9 @@ class Hot(Report):
 
 class Lines(Report):
     SHARE = "self_share"
+
+    def more(self) -> Row:
+        return {"by": "self"}
 
     def rows(self) -> List[Row]:
         found = [
@@ -1092,7 +1262,9 @@ REPORTS = {
     "gc": Gc,
     "gvl": Gvl,
     "hot": Hot,
+    "hot_own": HotByOwn,
     "lines": Lines,
+    "lines_own": LinesByOwn,
     "offcpu": Offcpu,
     "on": On,
     "on_stack": On,
@@ -1120,8 +1292,9 @@ def command_of(program: str) -> str:
     name = program[: -len(BY_REQUEST)] if program.endswith(BY_REQUEST) else program
     if name.startswith(FILES) or name == BY_LINE:
         return "syscalls"
-    if name.endswith(KERNEL):
-        return name[: -len(KERNEL)]
+    for suffix in (KERNEL, BY_OWN):
+        if name.endswith(suffix):
+            return name[: -len(suffix)]
     return {"light": "stat", "on_stack": "on"}.get(name, "slow" if name.startswith("slow") else name)
 
 

@@ -102,6 +102,8 @@ class Result:
         self.ended = False
         # The working directory of the process, or None when it cannot be read.
         self.folder = folder_of(pid)
+        # Globs of the package that the process was started with (entry_point.globs).
+        self.entry: List[str] = []
         # The last state that was read from the process's probescope_info.
         self.known: Dict[str, Any] = {}
         self.waited_ns: Optional[int] = None

@@ -49,7 +49,7 @@ def table(
         nothing = f"every row ({below_min}) is below --min" if below_min else report.nothing()
         return [f"  {line}" for line in (nothing, *report.not_covered()) if line]
     shown = rows[:top] if top else rows
-    columns = [*([REQUEST] if report.by_request else []), *report.definition.columns]
+    columns = [*([REQUEST] if report.by_request else []), *report.columns()]
     told = {column: [clean(cells.of(column, row)) for row in shown] for column in columns}
     told = {
         column: texts

@@ -24,6 +24,7 @@ from probescope.command.probed_process import ProbedProcess, find, mapping
 from probescope.command.programs import all_programs, probes, program, question, tracepoints
 from probescope.command.reports import (
     BY_LINE,
+    BY_OWN,
     BY_REQUEST,
     FILES,
     Report,
@@ -99,6 +100,8 @@ OF_EVENTS = re.compile(rb'\{"type": "(?!attached_probes)')
 SETTLE = 0.02
 # Limit on the time that the process takes to install its hooks when its threads are busy.
 HOOK_SECONDS = 2
+# Bytes of a path in programs of call paths; bpftrace 0.17 takes no more.
+PATH_BYTES = 200
 F_SETPIPE_SZ = 1031  # fcntl has the name from Python 3.10 on
 # Limit on the search for processes that map the file of a uprobe.
 MAPPING_SECONDS = 10
@@ -116,7 +119,7 @@ def run(options: Any) -> int:
     bpftrace = machine.bpftrace()
     prefix = machine.privilege()
     process = find_or_trust(options.pid, bool(prefix))
-    path = served_program(path, process)
+    path = served_program(path, process, options)
     check_lines(path, process)
     report = report_of(path.stem)
     text = None
@@ -134,6 +137,8 @@ def run(options: Any) -> int:
         machine.check_own_namespace()
     semaphores = check_process(process, names) if process else []
     output = Output(options, path.stem, names, event)
+    if process and path.stem.endswith(BY_OWN):
+        output.result.entry = process.entry()
     words = command(
         bpftrace.path,
         options.pid,
@@ -172,10 +177,17 @@ BY_KERNEL = {
 }
 
 
-def served_program(path: Path, process: Optional[ProbedProcess]) -> Path:
+def served_program(path: Path, process: Optional[ProbedProcess], options: Any) -> Path:
     """Returns the program to use for a process that does not serve this one's probe. A process that
-    only bpftrace may read is taken for one of Python.
+    only bpftrace may read is taken for one of Python. An older library has no call paths.
     """
+    if path.stem.endswith(BY_OWN) and process and not options.by and not options.own:
+        known = process.to_dict()
+        if "stack__frame" not in known["probes"]:
+            print(
+                f"probescope: by self: its probescope {known['library']} has no call paths", file=sys.stderr
+            )
+            return program(command_of(path.stem))
     other, probe, runtimes = BY_KERNEL.get(path.stem, ("", "", ()))
     if not other:
         return path
@@ -294,15 +306,7 @@ def program_name(options: Any) -> str:
                 "probescope trace syscalls without --files",
             )
         name = f"{FILES}{os.uname().machine}"
-    if options.by is not None:
-        if name != "syscalls" or options.by != "line":
-            raise Usage(
-                "--by line is for syscalls, without --files"
-                if options.by == "line"
-                else f"--by takes line, and not {options.by!r}",
-                f"probescope trace syscalls -p {options.pid} --by line",
-            )
-        name = BY_LINE
+    name = with_by(options, name)
     if options.by_request and name.startswith(FILES):
         raise Usage(
             "--files takes no --by-request", f"probescope trace syscalls -p {options.pid} --by-request"
@@ -312,6 +316,46 @@ def program_name(options: Any) -> str:
     if options.by_request and not name.endswith(BY_REQUEST):
         name += BY_REQUEST
     return name
+
+
+# {program: the values of --by that it takes}
+BY = {"syscalls": ("line",), "hot": ("own", "self", "total"), "lines": ("own", "self")}
+
+
+def with_by(options: Any, name: str) -> str:
+    """Returns the program for --by and --own. Call paths have no requests: --by-request is by self."""
+    taken = BY.get(name, ())
+    if options.by is not None and options.by not in taken:
+        by_line = options.by == "line"
+        raise Usage(
+            "--by line is for syscalls, without --files"
+            if by_line
+            else f"--by of {name} takes {' or '.join(taken)}, and not {options.by!r}"
+            if taken
+            else f"--by is for {', '.join(BY)}",
+            f"probescope trace syscalls -p {options.pid} --by line"
+            if by_line or not taken
+            else f"probescope trace {name} -p {options.pid} --by {taken[0]}",
+        )
+    if options.by == "line":
+        return BY_LINE
+    own = "own" in taken and not options.by_request and options.by in (None, "own")
+    if options.own and not own:
+        raise Usage(
+            "--own is for hot and lines, by own", f"probescope trace hot -p {options.pid} --own 'app/*'"
+        )
+    if options.by == "own" and options.by_request:
+        raise Usage(
+            "--by-request has no rows by call path", f"probescope trace {name} -p {options.pid} --by-request"
+        )
+    if options.by == "total":
+        options.sort = options.sort or "TOTAL"
+    return f"{name}{BY_OWN}" if own else name
+
+
+def own_globs(options: Any) -> List[str]:
+    """Returns the globs of --own."""
+    return [glob.strip() for text in options.own for glob in text.split(",") if glob.strip()]
 
 
 def sort_column(name: str, heading: str) -> Column:
@@ -361,9 +405,11 @@ def command(
     """text: of a program that is in no file."""
     # Two names of one setting. Newer versions of bpftrace know both.
     settings = {**ENVIRONMENT, "BPFTRACE_MAP_KEYS_MAX": str(room), "BPFTRACE_MAX_MAP_KEYS": str(room)}
-    if FILES in path:  # the paths have room for so many bytes and a NUL
-        room_for_paths = str(SyscallsFiles.CUT + 1)
-        settings.update({"BPFTRACE_STRLEN": room_for_paths, "BPFTRACE_MAX_STRLEN": room_for_paths})
+    strings = (
+        SyscallsFiles.CUT + 1 if FILES in path else PATH_BYTES if path.endswith(f"{BY_OWN}.bt") else None
+    )
+    if strings:  # the paths have room for so many bytes with a NUL
+        settings.update({"BPFTRACE_STRLEN": str(strings), "BPFTRACE_MAX_STRLEN": str(strings)})
     try:
         settings["SETPRIV"] = machine.setpriv()
         settings["BOUNDS"] = machine.bounds()
@@ -539,6 +585,7 @@ class Output:
             failed=self._options.failed,
             slower=self._options.slower,
             event=self._event,
+            own=own_globs(self._options),
         )
         report.check()
         for text in [*report.silent(), *report.warnings(room)]:
@@ -550,7 +597,7 @@ class Output:
         """Samples are taken at ticks only where the state of the probe is "on"."""
         part, probes = self.result.missed_by_ticks, self.result.known.get("probes", {})
         on = [name for name in self._names if probes.get(name, {}).get("state") == "on"]
-        if part is not None and any(name.startswith("sample") for name in on):
+        if part is not None and any(name.startswith(("sample", "stack__cpu")) for name in on):
             text = lost.UNCOUNTED["missed_by_ticks"]
             self.say(text.format(share=share(part), pid=self.result.pid))
 
@@ -591,7 +638,10 @@ class Output:
             **({"sample_rate": result.sample_rate} if report.definition.samples else {}),
             **report.more(),
             "processes": [self._covered(interval)],
-            "rows": [{name: row[name] for name in row if name in report.definition.fields} for row in rows],
+            "rows": [
+                {name: row[name] for name in row if name in report.definition.fields}
+                for row in [*rows, *report.rest()]
+            ],
             "rows_left_out": left_out,
             "not_covered": report.not_covered(),
             "lost": result.lost(),
