@@ -397,7 +397,7 @@ module New
          *     if (PS_ENABLED(#{constant})) ps_fire_#{name}(value);
          */
 
-        static bool hook(uint32_t wanted)
+        static bool hook(ps_probe_set wanted)
         {
             bool wants = (wanted & #{described}.probes) != 0;
             if (wants == on) return true;

@@ -102,8 +102,9 @@ RSpec.describe "Bad input" do
       refusing, unable = host_target("--state", 3), host_target("--state", 4)
       commands = {"calls" => "function__stats", "exceptions" => "exception__stats", "hot" => "stack__frame",
                   "lines" => "stack__frame", "alloc" => "object__stats", "gc" => "gc__done",
-                  "gvl" => "gvl__wait", "requests" => "request__done", "syscalls" => "function__here",
-                  "offcpu" => "function__here", "on" => "function__here", "waits" => "function__here"}
+                  "gvl" => "gvl__wait",
+                  "requests" => "request__done", "syscalls" => "function__here", "offcpu" => "function__here",
+                  "on" => "function__here", "waits" => "function__here"}
       commands.each_with_index do |(command, probe), i|
         pids = [refusing.pid, unable.pid].rotate(i)
         event = ["software:cs"] if command == "on"
