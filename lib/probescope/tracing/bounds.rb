@@ -44,6 +44,10 @@ module Probescope
       SCRIPT_BYTES = 16 << 10
       # Size of the pipe for bpftrace's output; every user may ask for so much.
       PIPE_BYTES = 1 << 20
+      # Most bytes of an unpacked recording; one with 400,000 figures has some 40 MiB.
+      RECORDING_BYTES = 256 << 20
+      # Most frames of a stack in a recording; probescope reads 256.
+      RECORDING_DEPTH = 4096
       # Most address space that the reading child may add to what it has at its start.
       READER_BYTES = 96 << 20
     end

@@ -1,0 +1,103 @@
+# frozen_string_literal: true
+
+require_relative "../tracing/error"
+require_relative "../tracing/figure"
+require_relative "collapsed"
+require_relative "pprof_writer"
+require_relative "speedscope"
+
+module Probescope
+  module Profile
+    # The file of a recording. Its ending is the format. The file has its name only when it is complete:
+    # it is written beside that, and renamed. A checkpoint of a long recording is FILE.part.
+    class Destination
+      FORMATS = {".pb.gz" => PprofWriter, ".speedscope.json" => Speedscope, ".collapsed" => Collapsed}.freeze
+      ENDINGS = FORMATS.keys.join(", ").freeze
+      # The owner alone: a recording has paths and routes.
+      MODE = 0o600
+
+      # Counts bytes.
+      class Count
+        attr_reader :bytes
+
+        def write(*texts) = @bytes = @bytes.to_i + texts.sum(&:bytesize)
+      end
+
+      attr_reader :path, :checkpoint_at
+
+      # force: whether an existing file is replaced. Raises Tracing::Misused.
+      def initialize(path, force: false)
+        @path = path
+        @force = force
+        @writer = FORMATS.find { |ending, _| path.end_with?(ending) }&.last
+        check
+      end
+
+      def part = "#{@path}.part"
+
+      # Whether the format has one kind only.
+      def one_kind? = @writer == Collapsed
+
+      # Writes the file. kind: for a format with one kind. Returns the number of bytes. Raises
+      # Tracing::Error when there is no room.
+      def write(recording, kind: 0)
+        replace(@path) { |io| @writer.write(recording, io, kind: kind) }
+        File.unlink(part) if File.exist?(part)
+        File.size(@path)
+      rescue SystemCallError => e
+        raise failed(e, recording, kind)
+      end
+
+      # Writes FILE.part, a pprof file whatever the format.
+      def checkpoint(recording)
+        replace(part) { |io| PprofWriter.write(recording, io) }
+      end
+
+      # For the message about a full disk. time: when the last checkpoint was written.
+      def checkpointed(time) = @checkpoint_at = time
+
+      private
+
+      def misused(message, next_step) = raise(Tracing::Misused.new(message, next_step))
+
+      def check
+        unless @writer
+          misused("#{@path.inspect} has no format's ending", "-o FILE with one of the endings #{ENDINGS}")
+        end
+        folder = File.dirname(@path)
+        unless File.directory?(folder) && File.writable?(folder) && !File.directory?(@path)
+          misused("cannot write #{@path.inspect}", "-o a file in a folder that you may write to")
+        end
+        return if @force
+
+        misused("#{@path} exists", "another name, or --force, which replaces it") if File.exist?(@path)
+        return unless File.exist?(part)
+
+        misused("#{part} is what a recording that was killed has left",
+                "probescope convert #{part}, or --force, which removes it")
+      end
+
+      def replace(name)
+        new = "#{@path}.new"
+        File.delete(new) if File.exist?(new)
+        File.open(new, File::WRONLY | File::CREAT | File::EXCL | File::BINARY, MODE) do |file|
+          yield file
+          file.fsync
+        end
+        File.rename(new, name)
+      rescue SystemCallError
+        File.delete(new) if File.exist?(new)
+        raise
+      end
+
+      def failed(error, recording, kind)
+        count = Count.new
+        @writer.write(recording, count, kind: kind)
+        rest = "; #{part} is a checkpoint of #{@checkpoint_at.getlocal.strftime("%H:%M:%S")}" if @checkpoint_at
+        Tracing::Error.new("cannot write #{@path}, which needs #{Tracing::Figure.bytes(count.bytes)}: " \
+                           "#{error.message}#{rest}",
+                           "-o a file on a disk with room")
+      end
+    end
+  end
+end

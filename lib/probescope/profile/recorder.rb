@@ -1,0 +1,218 @@
+# frozen_string_literal: true
+
+require "set"
+require_relative "recording"
+
+module Probescope
+  module Profile
+    # Collects the figures of processes while they are traced, in bounded memory, and makes a Recording
+    # of them. Call paths arrive with the ids that processes give them, which are the same in each
+    # process. A path's description may arrive after its figures, or not at all.
+    #
+    # When there are too many cells, buckets of time become twice as long, as often as needed. When one
+    # bucket is left, the threads of a process are merged, and then small figures are charged to the
+    # nearest caller that has figures of its own. No sum changes.
+    class Recorder
+      # Together they need less than 300 MB.
+      MOST_CELLS = 400_000
+      MOST_NODES = 400_000
+      MOST_TEXT = 64 << 20 # bytes of names
+      # Of the bits in a cell's key some are left: for processes that begin later.
+      MOST_SERIES = (1 << Recording::SERIES_BITS) - 4096
+      MOST_BUCKETS = 1 << Recording::BUCKET_BITS
+      # ns
+      BUCKET = 1_000_000_000
+      # The part of their kind below which figures are charged to a caller.
+      SMALL = 0.0001
+
+      # Flags of a frame.
+      OWN = 1
+      WHAT = 2
+
+      # Frames that stand for paths that are not known.
+      LOST = "(name was lost)"
+      MORE = "(more paths)"
+
+      # {pid => {thread id => name}}
+      attr_reader :threads
+
+      # kinds: [Kind]. most_cells, most_nodes: see above.
+      def initialize(kinds, most_cells: MOST_CELLS, most_nodes: MOST_NODES, most_text: MOST_TEXT)
+        @kinds = kinds
+        @numbers = kinds.each_with_index.to_h { |kind, index| [kind.number, index] }
+        @most_cells = most_cells
+        @most_nodes = most_nodes
+        @most_text = most_text
+        @recording = Recording.new(kinds)
+        @steps = {}
+        @threads = Hash.new { |all, pid| all[pid] = {} }
+        @ids = {0 => 0} # id => number of the node
+        @described = [nil] # [parent's id, function, line, defined, flags, number of the file]
+        @paths = {} # number of the file => path
+        @requests = {} # number => "METHOD PATH"
+        @text = 0
+        @begin = nil # of the first bucket, on the processes' clock
+        @width = 1 # seconds of a bucket
+        @more = nil
+        @last_bucket = 0
+        @merged_threads = false
+      end
+
+      # What the description of a path says. Names are kept once.
+      def path(id, parent, function, line, defined, flags, file)
+        node = node(id)
+        return if node.zero? || node == @more || @described[node]
+
+        @described[node] = [parent, kept(function), line, defined, flags, file]
+        node(parent)
+      end
+
+      def file(number, path) = @paths[number] ||= kept(path)
+      def request(number, text) = @requests[number] ||= kept(text)
+
+      # Figures of the second of a process that began and ended at these times, in ns of the clock that
+      # all processes have. figures: [kind's number, path's id, thread, request, count, weight, looked].
+      # Figures of kinds that were not asked for are dropped.
+      def second(pid, from, to, all)
+        @begin ||= from
+        passed = [((from + to) / 2) - @begin, 0].max
+        widen while passed / bucket_ns >= MOST_BUCKETS
+        bucket = passed / bucket_ns
+        @last_bucket = [@last_bucket, bucket].max
+        all.each do |kind, id, thread, request, *figures|
+          index = @numbers[kind] or next
+          @recording.add(bucket, series(pid, thread, request), index, node(id), *figures)
+        end
+        shorten while @recording.size > @most_cells
+      end
+
+      # How the recording was shortened, one text for each kind of step.
+      def truncated = @steps.values
+
+      # The number of cells.
+      def size = @recording.size
+
+      # The begin of the first bucket, on the processes' clock; nil before anything has arrived.
+      attr_reader :begin
+
+      def bucket_ns = BUCKET * @width
+
+      # The number of paths whose description did not arrive.
+      def lost_paths = used.count { |node| node.positive? && node != @more && @described[node].nil? }
+
+      # A Recording of everything that has arrived. metadata: docs/schema/recording.json.
+      def recording(metadata)
+        found = Recording.new(@kinds, metadata)
+        found.bucket_ns = bucket_ns
+        nodes = {0 => 0}
+        @recording.each_cell do |bucket, series, kind, node, *figures|
+          of = @recording.series[series]
+          number = found.series_number(of.pid, of.thread_id, of.request && @requests.fetch(of.request, LOST))
+          found.add(bucket, number, kind, placed(found, node, nodes), *figures)
+        end
+        found
+      end
+
+      private
+
+      # Counts the text towards the bound.
+      def kept(text)
+        @text += text.bytesize
+        -text
+      end
+
+      # A process may start a thread for each request, and routes may be without number.
+      def series(pid, thread, request)
+        full = @recording.series.size >= MOST_SERIES
+        merge_threads if full && !@merged_threads
+        @recording.series_number(pid, @merged_threads ? 0 : thread, full || request.zero? ? nil : request)
+      end
+
+      # The number of the node for an id. When there are too many, all new ones are one node.
+      def node(id)
+        @ids[id] || begin
+          return more if @described.size >= @most_nodes || @text >= @most_text
+
+          @described << nil
+          @ids[id] = @described.size - 1
+        end
+      end
+
+      def more
+        @more ||= begin
+          @steps[:paths] = "paths that were new after the first #{@described.size} are in #{MORE}"
+          @described << [0, MORE, 0, 0, WHAT, 0]
+          @described.size - 1
+        end
+      end
+
+      # The nodes that have figures.
+      def used
+        found = Set.new
+        @recording.each_cell { |_, _, _, node, *| found << node }
+        found
+      end
+
+      # The number in the new recording of a node and its callers. nodes: those that have one. A chain
+      # of callers that ends in itself, which only a wrong description can make, ends at the root.
+      def placed(found, node, nodes)
+        chain = []
+        until nodes.key?(node) || chain.include?(node)
+          chain << node
+          node = @described[node] ? @ids.fetch(@described[node].first, 0) : 0
+        end
+        chain.reverse.inject(nodes.fetch(node, 0)) do |parent, one|
+          nodes[one] = found.child(parent, found.frame(frame(@described[one])))
+        end
+      end
+
+      def frame(described)
+        return Frame.new(LOST, "", 0, 0, false, true) unless described
+
+        _, function, line, defined, flags, file = described
+        Frame.new(function, @paths.fetch(file, ""), line, defined, flags.anybits?(OWN), flags.anybits?(WHAT))
+      end
+
+      def shorten
+        if @last_bucket.positive?
+          widen
+        elsif !@merged_threads
+          merge_threads
+        else
+          merge_small
+        end
+      end
+
+      def widen
+        @width *= 2
+        @last_bucket /= 2
+        @steps[:time] = "seconds are not told apart, but spans of #{@width} s"
+        @recording.merge { |bucket, series, _, node| [bucket / 2, series, node] }
+      end
+
+      def merge_threads
+        @merged_threads = true
+        @steps[:threads] = "threads are not told apart"
+        @recording.merge do |bucket, series, _, node|
+          of = @recording.series[series]
+          [bucket, @recording.series_number(of.pid, 0, of.request), node]
+        end
+      end
+
+      # Charges the figures below a limit to the caller. The limit grows until there is room.
+      def merge_small
+        @steps[:small] = "small figures are charged to their callers"
+        limit = SMALL
+        while @recording.size > @most_cells * 3 / 4
+          least = @kinds.each_index.map { |kind| @recording.total(kind)[1] * limit }
+          @recording.merge do |bucket, series, kind, node, weight|
+            [bucket, series, weight <= least[kind] ? caller_of(node) : node]
+          end
+          limit *= 2
+        end
+      end
+
+      def caller_of(node) = @described[node] ? @ids.fetch(@described[node].first, 0) : 0
+    end
+  end
+end

@@ -1,0 +1,85 @@
+# frozen_string_literal: true
+
+require_relative "numbered"
+
+module Probescope
+  module Tracing
+    # Reads the lines of stacks.bt, whose head describes them, in the order in which processes have
+    # fired them, and hands the figures of each second to a Profile::Recorder.
+    class StackLines
+      # The most figures of one second of a process that are kept. A process has at most 16,384 cells.
+      MOST = 1 << 17
+
+      # One process. from: when the last second ended, nil before the first one. figures: those of the
+      # second that goes on. wall_ns, cpu_ns, looking_ns: sums.
+      State = Struct.new(:numbered, :from, :figures, :wall_ns, :cpu_ns, :looking_ns, :began, :dropped,
+                         :missed, :taken)
+
+      # recorder: has the methods path, file, request and second of Profile::Recorder. The block, if
+      # any, is called with the pid and its threads at the end of each second of a process.
+      def initialize(recorder, &second)
+        @recorder = recorder
+        @second = second
+        @states = Hash.new do |all, pid|
+          all[pid] = State.new(Numbered.new, nil, [], 0, 0, 0, nil, 0, 0, 0)
+        end
+      end
+
+      # {pid => State}
+      attr_reader :states
+
+      # Takes a line.
+      def receive(text)
+        head, name = text.split("\t", 2)
+        mark, *words = head.split
+        pid, number, *figures = words.map { |word| Integer(word, exception: false) }
+        return if number.nil? || figures.include?(nil)
+
+        @states[pid].numbered.push(number, [mark, figures, name.to_s.scrub]) { |line| take(pid, line) }
+      end
+
+      # For the end of the trace. last: the number of the process's last line, or nil.
+      def rest(pid, last) = @states[pid].numbered.rest(last) { |line| take(pid, line) }
+
+      # The number of lines that did not arrive.
+      def missing(pid, last) = @states[pid].numbered.missing(last)
+
+      private
+
+      # line: [mark, figures, name], or the number of lost lines.
+      def take(pid, line)
+        return if line.is_a?(Integer)
+
+        mark, figures, name = line
+        case mark
+        when "f" then described(figures, name)
+        when "p" then @recorder.file(figures.first, name)
+        when "r" then @recorder.request(figures.first, name)
+        when "s" then @states[pid].figures << figures if @states[pid].figures.size < MOST
+        when "=" then ended(pid, *figures)
+        end
+      end
+
+      def described(figures, name)
+        id, parent, line, defined, flags, file = figures
+        @recorder.path(id, parent, name, line, defined, flags, file)
+      end
+
+      # A flush. The first one of a process begins its first second.
+      def ended(pid, _sequence, cut, wall, cpu, looking, dropped, missed, taken)
+        state = @states[pid]
+        if state.from
+          @recorder.second(pid, state.from, cut, state.figures)
+          sums = {wall_ns: wall, cpu_ns: cpu, looking_ns: looking, dropped: dropped, missed: missed,
+                  taken: taken}
+          sums.each { |field, value| state[field] += value }
+          @second&.call(pid, state.figures.map { |figures| figures[2] }.uniq)
+        else
+          state.began = cut
+        end
+        state.from = cut
+        state.figures = []
+      end
+    end
+  end
+end
