@@ -18,11 +18,14 @@ class SchemaGenerator
   }.freeze
   # The parts of an object of each kind, in this order. "more" is the command's own part.
   KINDS = {"table" => %w[head interval more table], "line" => %w[head interval more], "event" => %w[more],
-           "list" => %w[head more list]}.freeze
+           "list" => %w[head more list], "recording" => %w[head recording more],
+           "diff" => %w[head diff more]}.freeze
 
   def self.write(root)
     generator = new(File.read(File.join(root, SOURCE)))
-    generator.commands.each { |command| File.write(File.join(root, path(command)), generator.text(command)) }
+    [*generator.commands, *generator.documents].each do |name|
+      File.write(File.join(root, path(name)), generator.text(name))
+    end
   end
 
   def self.path(command) = "#{FOLDER}/#{command}.json"
@@ -32,9 +35,19 @@ class SchemaGenerator
   end
 
   def commands = @definition.fetch("commands").keys
+  def documents = @definition.fetch("documents").keys
 
-  # The text of a command's schema.
-  def text(command) = "#{JSON.pretty_generate(schema(command))}\n"
+  # The text of the schema of a command or of a document.
+  def text(name)
+    "#{JSON.pretty_generate(documents.include?(name) ? document(name) : schema(name))}\n"
+  end
+
+  def document(name)
+    definition = @definition.dig("documents", name)
+    @own = {"schema" => {const: version}}
+    {"$schema": DIALECT, "$id": "urn:probescope:schema:#{version}:#{name}", title: definition.fetch("title"),
+     description: definition.fetch("about"), **object(definition.fetch("fields"))}
+  end
 
   def schema(command)
     definition = @definition.dig("commands", command)

@@ -33,6 +33,9 @@ module Probescope
       "offcpu" => "where threads are off the CPU, why, and who wakes them",
       "on" => "in which function an event of the kernel or of C happens",
       "waits" => "what threads wait for, at which line, and whose line ends it",
+      "record" => "record call paths over time, into a file",
+      "convert" => "show a recording, or write it in another format",
+      "diff" => "which functions cost more or less than in another recording",
       "otel" => "send slow calls and costly exceptions to an OpenTelemetry backend",
       "script" => "print the bpftrace program behind a command",
       "completion" => "print what a shell needs to complete command lines"

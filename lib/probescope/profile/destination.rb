@@ -23,7 +23,7 @@ module Probescope
         def write(*texts) = @bytes = @bytes.to_i + texts.sum(&:bytesize)
       end
 
-      attr_reader :path, :checkpoint_at
+      attr_reader :path
 
       # force: whether an existing file is replaced. Raises Tracing::Misused.
       def initialize(path, force: false)
@@ -53,10 +53,15 @@ module Probescope
         replace(part) { |io| PprofWriter.write(recording, io) }
       end
 
-      # For the message about a full disk. time: when the last checkpoint was written.
-      def checkpointed(time) = @checkpoint_at = time
+      # When the last checkpoint was written.
+      attr_writer :checkpoint_at
+
+      # After a write that was killed.
+      def remove_unfinished = File.exist?(unfinished) && File.delete(unfinished)
 
       private
+
+      def unfinished = "#{@path}.new"
 
       def misused(message, next_step) = raise(Tracing::Misused.new(message, next_step))
 
@@ -78,22 +83,22 @@ module Probescope
       end
 
       def replace(name)
-        new = "#{@path}.new"
-        File.delete(new) if File.exist?(new)
-        File.open(new, File::WRONLY | File::CREAT | File::EXCL | File::BINARY, MODE) do |file|
+        remove_unfinished
+        File.open(unfinished, File::WRONLY | File::CREAT | File::EXCL | File::BINARY, MODE) do |file|
           yield file
           file.fsync
         end
-        File.rename(new, name)
+        File.rename(unfinished, name)
       rescue SystemCallError
-        File.delete(new) if File.exist?(new)
+        remove_unfinished
         raise
       end
 
       def failed(error, recording, kind)
         count = Count.new
         @writer.write(recording, count, kind: kind)
-        rest = "; #{part} is a checkpoint of #{@checkpoint_at.getlocal.strftime("%H:%M:%S")}" if @checkpoint_at
+        time = @checkpoint_at&.getlocal&.strftime("%H:%M:%S")
+        rest = "; #{part} is a checkpoint of #{time}" if time
         Tracing::Error.new("cannot write #{@path}, which needs #{Tracing::Figure.bytes(count.bytes)}: " \
                            "#{error.message}#{rest}",
                            "-o a file on a disk with room")

@@ -4,6 +4,7 @@ require "json"
 require "zlib"
 require_relative "../tracing/bounds"
 require_relative "../tracing/error"
+require_relative "metadata"
 require_relative "pprof_writer"
 require_relative "protobuf"
 require_relative "recording"
@@ -20,8 +21,8 @@ module Probescope
       # A line of a location, and a location, whose innermost line is the first one.
       Line = Struct.new(:function, :number)
       Location = Struct.new(:mapping, :lines)
-      # Values and labels as they are in the file.
-      Sample = Struct.new(:locations, :values, :labels)
+      # Figures and labels as they are in the file.
+      Sample = Struct.new(:locations, :figures, :labels)
 
       # Returns a Recording. Raises Tracing::Misused.
       def self.read(path)
@@ -153,7 +154,7 @@ module Probescope
         Protobuf::Reader.new(message(bytes)).each do |field, value|
           case field
           when 1 then found.locations << (value.is_a?(Integer) ? Protobuf.varint(value) : value)
-          when 2 then found.values.concat(Protobuf::Reader.numbers(value))
+          when 2 then found.figures.concat(Protobuf::Reader.numbers(value))
           when 3 then found.labels << message(value)
           end
         end
@@ -173,7 +174,9 @@ module Probescope
         end
 
         found = JSON.parse(json.to_s, symbolize_names: true)
-        found.is_a?(Hash) ? found : malformed("its metadata are no object")
+        malformed("its metadata are no object") unless found.is_a?(Hash)
+        Metadata.wrong(found)&.then { |name| malformed("its metadata have no valid #{name}") }
+        found
       rescue JSON::ParserError
         malformed("its metadata are no JSON")
       end
@@ -198,21 +201,22 @@ module Probescope
         @nodes = {"" => 0}
         @labels = {}
         @samples.each do |sample|
-          sample.values.map! { |value| Protobuf::Reader.signed(value) }
+          sample.figures.map! { |value| Protobuf::Reader.signed(value) }
           @recording.foreign? ? foreign(sample) : recorded(sample)
         end
       end
 
       def foreign(sample)
         series = @recording.series_number(0, 0, nil)
-        sample.values.first(@recording.kinds.size).each_with_index do |value, kind|
+        sample.figures.first(@recording.kinds.size).each_with_index do |value, kind|
           @recording.add(0, series, kind, node(sample.locations), 0, value, 0) unless value.zero?
         end
       end
 
       def recorded(sample)
         labels = labels(sample)
-        count, weight, looked = @places.fetch(labels["kind"]) { return }.map { |i| i && sample.values[i] }
+        places = @places[labels["kind"]] or return # of a later version
+        count, weight, looked = places.map { |index| index && sample.figures[index] }
         return request(labels, count, weight) if labels["kind"] == REQUESTS.name
 
         bucket = labels.fetch("at", 0) / @recording.bucket_ns

@@ -111,8 +111,9 @@ module Probescope
         each_node do |node, locations|
           keys.fetch(node, []).each do |key|
             cell = @recording.cell(key)
-            yield field(SAMPLE, field(1, locations) + values(cell.kind, cell.count, cell.weight, cell.looked) +
-                                labels[cell.series] + names[cell.kind] + moments[cell.bucket])
+            figures = values(cell.kind, cell.count, cell.weight, cell.looked)
+            yield field(SAMPLE, field(1, locations) + figures + labels[cell.series] +
+                                names[cell.kind] + moments[cell.bucket])
           end
         end
       end

@@ -33,9 +33,6 @@ module Probescope
       LOST = "(name was lost)"
       MORE = "(more paths)"
 
-      # {pid => {thread id => name}}
-      attr_reader :threads
-
       # kinds: [Kind]. most_cells, most_nodes: see above.
       def initialize(kinds, most_cells: MOST_CELLS, most_nodes: MOST_NODES, most_text: MOST_TEXT)
         @kinds = kinds
@@ -45,7 +42,6 @@ module Probescope
         @most_text = most_text
         @recording = Recording.new(kinds)
         @steps = {}
-        @threads = Hash.new { |all, pid| all[pid] = {} }
         @ids = {0 => 0} # id => number of the node
         @described = [nil] # [parent's id, function, line, defined, flags, number of the file]
         @paths = {} # number of the file => path
@@ -100,13 +96,14 @@ module Probescope
       # The number of paths whose description did not arrive.
       def lost_paths = used.count { |node| node.positive? && node != @more && @described[node].nil? }
 
-      # A Recording of everything that has arrived. metadata: docs/schema/recording.json.
-      def recording(metadata)
+      # A Recording of what has arrived of these processes. metadata: docs/schema/recording.json.
+      def recording(metadata, pids)
         found = Recording.new(@kinds, metadata)
-        found.bucket_ns = bucket_ns
         nodes = {0 => 0}
         @recording.each_cell do |bucket, series, kind, node, *figures|
           of = @recording.series[series]
+          next unless pids.include?(of.pid)
+
           number = found.series_number(of.pid, of.thread_id, of.request && @requests.fetch(of.request, LOST))
           found.add(bucket, number, kind, placed(found, node, nodes), *figures)
         end

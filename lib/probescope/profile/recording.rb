@@ -13,12 +13,16 @@ module Probescope
     # them. request: "METHOD PATH".
     Series = Struct.new(:pid, :thread_id, :request)
 
+    # rubocop:disable Lint/StructNewOverride -- the words of docs/schema
+
     # Requests that have ended, of one route and status.
     Request = Struct.new(:pid, :method, :route, :status, :count, :total_ns)
 
     # The figures of a call path in one bucket of time. looked: the number of stacks that were read for
     # them.
     Cell = Struct.new(:bucket, :series, :kind, :node, :count, :weight, :looked)
+
+    # rubocop:enable Lint/StructNewOverride
 
     # Call paths with weights. A call path is a node of a tree: the frame that runs, and the node of its
     # caller. Node 0 is the root and has no frame; a parent's number is below its children's.

@@ -24,8 +24,9 @@ module Probescope
       end
 
       def write(io)
-        io.write(%({"$schema":#{json(SCHEMA)},"exporter":#{json("probescope@#{VERSION}")},"name":#{json(title)},) +
-                 %("activeProfileIndex":0,"shared":{"frames":#{json(frames)}},"profiles":[))
+        head = {"$schema": SCHEMA, exporter: "probescope@#{VERSION}", name: title, activeProfileIndex: 0,
+                shared: {frames: frames}}
+        io.write(json(head).chop, %(,"profiles":[))
         profiles.each_with_index do |(name, unit, cells), i|
           io.write(",") if i.positive?
           profile(io, name, unit, cells)

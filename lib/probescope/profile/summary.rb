@@ -20,7 +20,7 @@ module Probescope
       Function = Struct.new(:name, :path, :defined)
       # The figures of a function. lines: {line => weight}. called: {Function => weight}, and the
       # weight of the function's own code under nil.
-      Row = Struct.new(:function, :own, :count, :weight, :total, :lines, :called)
+      Row = Struct.new(:function, :own, :count, :weight, :total, :lines, :called) # rubocop:disable Lint/StructNewOverride
 
       # kind: index in Recording#kinds. by: one of BY. The block, if any, returns whether the cells of
       # a bucket, a Series count.
@@ -40,14 +40,25 @@ module Probescope
       # Whether anything is the application's.
       def self.own?(recording) = recording.frames.any?(&:own)
 
+      # The functions to which the figures of a node are charged: by total, each function of its stack.
+      # nil is what is outside.
+      def functions(node)
+        (@charged ||= {})[node] ||= begin
+          frames = @recording.stack(node)
+          case @by
+          when "own" then [frames.find(&:own)]
+          when "self" then [frames.first]
+          else frames.empty? ? [nil] : frames
+          end.map { |frame| frame && function(frame) }.uniq
+        end
+      end
+
       # [Row, ...], the largest one first. The row of what is outside has no function.
       def rows
         @rows ||= begin
           found = {}
           sums.each { |node, (count, weight)| charge(found, node, count, weight) }
-          found.values.sort_by do |row|
-            [-(@by == "total" ? row.total : row.weight), -row.count, *row.function.to_a.map(&:to_s)]
-          end
+          found.values.sort_by { |row| [-largest(row), -row.count, *row.function.to_a.map(&:to_s)] }
         end
       end
 
@@ -63,6 +74,7 @@ module Probescope
 
       private
 
+      def largest(row) = @by == "total" ? row.total : row.weight
       def known(value) = ["", 0].include?(value) ? nil : value
       def share(weight) = Tracing::Figure.ratio(weight, self.weight)
 
@@ -129,9 +141,8 @@ module Probescope
       # What the function called, or what is outside; the function's own code is not in it.
       def called(row)
         found = row.called.reject { |function, _| function.nil? }
-        found.sort_by do |function, weight|
-          [-weight, *function.to_a.map(&:to_s)]
-        end.first(CALLED).map do |function, weight|
+        largest = found.sort_by { |function, weight| [-weight, *function.to_a.map(&:to_s)] }.first(CALLED)
+        largest.map do |function, weight|
           {function: function.name, file: known(function.path), line: known(function.defined),
            share: share(weight)}
         end

@@ -11,7 +11,8 @@ module Probescope
     # a row and the column's key. An unknown value is shown as "-".
     module Cells
       # Kinds of figures, which are aligned to the right.
-      RIGHT = %i[share time time_above_zero count signed decimal bytes number].freeze
+      RIGHT = %i[share time time_above_zero count signed decimal bytes number weight change
+                 normalised].freeze
       # Kinds by whose figure rows are sorted.
       FIGURES = [*RIGHT, :errors].freeze
       NO_FUNCTION = "(no traced function)"
@@ -56,6 +57,33 @@ module Probescope
       # Rows of single lines have a line_is, and others have not.
       def place_of_definition(row, key) = row.key?(:line_is) ? "-" : place(row, key)
       def place_of_line(row, key) = row.key?(:line_is) ? place_of_wait(row, key) : "-"
+
+      # A figure in the row's unit.
+      def weight(row, key)
+        case row[:unit]
+        when "nanoseconds" then time(row, key)
+        when "bytes" then bytes(row, key)
+        else signed(row, key)
+        end
+      end
+
+      # A figure in the row's unit that need not be whole.
+      def normalised(row, key)
+        row[:unit] == "share" ? share(row, key) : weight(row.merge(key => row[key].round), key)
+      end
+
+      # "+12.3 %"
+      def change(row, key) = if row[key]
+                               "#{row[key].negative? ? "-" : "+"}#{Figure.share(row[key].abs)}"
+                             else
+                               "-"
+                             end
+
+      # "app.rb:12"
+      def line_at(row, key) = row[key] ? place(row[key], nil) : "-"
+
+      # "12.3 % JSON.parse"
+      def largest_called(row, key) = largest_builtin(row, key)
 
       # Local time of day.
       def clock(row, key) = row[key] ? Clock.of_day(Time.iso8601(row[key])) : "-"

@@ -339,6 +339,41 @@ module Probescope
             ["LISTENED", :yes_or_no, :listened, false],
             ["REASON", :words, :reason, false]
           ].map { |column| Column.new(*column).freeze }
+        },
+        "convert" => {
+          own: [
+            ["SELF", :share, :self_share, false],
+            ["TOTAL", :share, :total_share, false],
+            ["WEIGHT", :weight, :weight, false],
+            ["COUNT", :count, :count, false],
+            ["FUNCTION", :text, :function, false],
+            ["DEFINED AT", :place, nil, false],
+            ["LINE", :line_at, :line_at, false],
+            ["CALLED", :largest_called, :called, false]
+          ].map { |column| Column.new(*column).freeze },
+          self: [
+            ["SELF", :share, :self_share, false],
+            ["TOTAL", :share, :total_share, false],
+            ["WEIGHT", :weight, :weight, false],
+            ["COUNT", :count, :count, false],
+            ["FUNCTION", :text, :function, false],
+            ["DEFINED AT", :place, nil, false]
+          ].map { |column| Column.new(*column).freeze },
+          total: [
+            ["TOTAL", :share, :total_share, false],
+            ["SELF", :share, :self_share, false],
+            ["FUNCTION", :text, :function, false],
+            ["DEFINED AT", :place, nil, false]
+          ].map { |column| Column.new(*column).freeze }
+        },
+        "diff" => {
+          rows: [
+            ["CHANGE", :change, :share, false],
+            ["BEFORE", :normalised, :before, false],
+            ["AFTER", :normalised, :after, false],
+            ["FUNCTION", :text, :function, false],
+            ["DEFINED AT", :place, nil, false]
+          ].map { |column| Column.new(*column).freeze }
         }
       }.freeze
 

@@ -15,10 +15,12 @@ module Probescope
       State = Struct.new(:numbered, :from, :figures, :wall_ns, :cpu_ns, :looking_ns, :began, :dropped,
                          :missed, :taken)
 
-      # recorder: has the methods path, file, request and second of Profile::Recorder. The block, if
-      # any, is called with the pid and its threads at the end of each second of a process.
-      def initialize(recorder, &second)
+      # recorder: has the methods path, file, request and second of Profile::Recorder. process: returns
+      # the process for the number that bpftrace prints, nil for one that is not traced. The block is
+      # called with the process and its threads at the end of each of its seconds.
+      def initialize(recorder, process: ->(pid) { pid }, &second)
         @recorder = recorder
+        @process = process
         @second = second
         @states = Hash.new do |all, pid|
           all[pid] = State.new(Numbered.new, nil, [], 0, 0, 0, nil, 0, 0, 0)
@@ -33,7 +35,7 @@ module Probescope
         head, name = text.split("\t", 2)
         mark, *words = head.split
         pid, number, *figures = words.map { |word| Integer(word, exception: false) }
-        return if number.nil? || figures.include?(nil)
+        return if number.nil? || figures.include?(nil) || (pid = @process[pid]).nil?
 
         @states[pid].numbered.push(number, [mark, figures, name.to_s.scrub]) { |line| take(pid, line) }
       end

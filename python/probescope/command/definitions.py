@@ -571,6 +571,41 @@ LISTS: Dict[str, Dict[str, Tuple[Column, ...]]] = {
             Column("REASON", "words", "reason", False),
         ),
     },
+    "convert": {
+        "own": (
+            Column("SELF", "share", "self_share", False),
+            Column("TOTAL", "share", "total_share", False),
+            Column("WEIGHT", "weight", "weight", False),
+            Column("COUNT", "count", "count", False),
+            Column("FUNCTION", "text", "function", False),
+            Column("DEFINED AT", "place", None, False),
+            Column("LINE", "line_at", "line_at", False),
+            Column("CALLED", "largest_called", "called", False),
+        ),
+        "self": (
+            Column("SELF", "share", "self_share", False),
+            Column("TOTAL", "share", "total_share", False),
+            Column("WEIGHT", "weight", "weight", False),
+            Column("COUNT", "count", "count", False),
+            Column("FUNCTION", "text", "function", False),
+            Column("DEFINED AT", "place", None, False),
+        ),
+        "total": (
+            Column("TOTAL", "share", "total_share", False),
+            Column("SELF", "share", "self_share", False),
+            Column("FUNCTION", "text", "function", False),
+            Column("DEFINED AT", "place", None, False),
+        ),
+    },
+    "diff": {
+        "rows": (
+            Column("CHANGE", "change", "share", False),
+            Column("BEFORE", "normalised", "before", False),
+            Column("AFTER", "normalised", "after", False),
+            Column("FUNCTION", "text", "function", False),
+            Column("DEFINED AT", "place", None, False),
+        ),
+    },
 }
 
 # The version of the JSON. Within a version, fields are added, and no field changes its meaning.

@@ -1,0 +1,128 @@
+# frozen_string_literal: true
+
+require_relative "base"
+require_relative "../profile/diff"
+require_relative "../profile/pprof_reader"
+require_relative "../tracing/list_renderer"
+require_relative "../tracing/text"
+
+module Probescope
+  module Commands
+    # The functions whose figures differ between two recordings.
+    class Diff < Base
+      USAGE = "diff BEFORE.pb.gz AFTER.pb.gz [options]"
+      ABOUT = <<~TEXT
+        Which functions cost more or less than before? Compares two recordings of `probescope record`.
+        Shows the functions that differ by more than chance: the figures are divided into up to 20 spans of
+        time, and a change has to be much larger than the differences between the spans of a recording. A
+        recording of at least 5 s has enough of them. Needs no privilege.
+
+          CHANGE  the difference, as a share of the whole of BEFORE
+          BEFORE  by own: the function with the libraries that it calls; otherwise the function alone
+      TEXT
+      EXAMPLES = <<~TEXT
+        probescope diff before.pb.gz after.pb.gz
+        probescope diff before.pb.gz after.pb.gz --per cpu      shares, where the load was another one
+        probescope diff before.pb.gz after.pb.gz --json | jq '.kinds[0].rows[] | select(.changed)'
+      TEXT
+      # The least change that is shown, in percent of the whole.
+      MIN = 1.0
+
+      def initialize
+        super
+        @per = "time"
+        @min = MIN
+      end
+
+      private
+
+      def options(parser)
+        parser.on("--by WHAT", Profile::Summary::BY,
+                  "own: charge libraries to the application's function that called them, the default " \
+                  "where the application is told from its libraries; self or total") { |by| @by = by }
+        parser.on("--per WHAT", Profile::Diff::PER,
+                  "time (default): figures in each second of a process; request: of each request, " \
+                  "where both tell of requests; cpu: shares of the whole") { |per| @per = per }
+        parser.on("--min PERCENT", Float,
+                  "the least change, #{MIN.to_i} by default, in percent of the whole") do |min|
+          @min = min
+        end
+        parser.on("--json", "one JSON object with every row instead of the tables") { @json = true }
+      end
+
+      def arguments(rest)
+        raise CLI::Usage.new("which two files?", "probescope #{USAGE}") if rest.size < 2
+
+        @inputs = rest.shift(2)
+        super
+      end
+
+      def call
+        recordings = @inputs.map { |path| Profile::PprofReader.read(path) }
+        by = @by || (recordings.all? { |one| Profile::Summary.own?(one) } ? "own" : "self")
+        diff = Profile::Diff.new(*recordings, by: by, per: @per, min: @min / 100)
+        puts @json ? json(diff, recordings) : text(diff, recordings)
+        0
+      end
+
+      def json(diff, recordings)
+        kinds = diff.kinds.map { |kind| kind(diff, kind) }
+        Tracing::Text.answer(name, {pids: recordings.flat_map { |one| pids(one) }.uniq,
+                                    before: side(recordings.first), after: side(recordings.last),
+                                    by: diff.by, per: diff.per, kinds: kinds, warnings: []})
+      end
+
+      def pids(recording) = recording.metadata.fetch(:processes, []).map { |one| one[:pid] }
+
+      def side(recording)
+        told = recording.metadata
+        {pids: pids(recording), begin: told[:begin], end: told[:end], seconds: told[:seconds]}
+      end
+
+      def kind(diff, kind)
+        before, after = diff.wholes(kind)
+        rows = diff.rows(kind).map { |row| fields(diff, kind, row) }
+        {kind: kind, unit: diff.unit(kind), before: before.round(6), after: after.round(6), rows: rows}
+      end
+
+      def fields(diff, kind, row)
+        figures = {before: row.before, after: row.after, difference: row.difference, share: row.share}
+                  .transform_values { |figure| figure&.round(6) }
+        {function: row.name, file: known(row.path), line: known(row.defined), outside: row.name.nil?,
+         **figures, changed: row.changed, unit: unit(diff, kind)}
+      end
+
+      def unit(diff, kind) = diff.per == "cpu" ? "share" : diff.unit(kind)
+      def known(value) = ["", 0].include?(value) ? nil : value
+
+      def text(diff, recordings)
+        recordings.zip(%w[before after]).map { |one, which| head(one, which) }
+                  .concat(diff.kinds.flat_map { |kind| ["", *table(diff, kind)] }).join("\n")
+      end
+
+      def head(recording, which)
+        told = recording.metadata
+        return "#{which}: a file of another tool" if told.empty?
+
+        seconds = format("%.1f", told[:seconds])
+        "#{which}: #{Tracing::TableRenderer.processes(pids(recording))}, #{seconds} s, " \
+          "from #{Tracing::Clock.of_day(Time.iso8601(told[:begin]))}"
+      end
+
+      PER = {"time" => "in each second of a process", "request" => "for each request",
+             "cpu" => "as shares of the whole"}.freeze
+
+      def table(diff, kind)
+        rows = diff.rows(kind).select(&:changed).map { |row| fields(diff, kind, row) }
+        rows.each { |row| row[:function] ||= "(outside of the application)" }
+        before, after = diff.wholes(kind).map do |whole|
+          Tracing::Cells.normalised({whole: whole, unit: unit(diff, kind)}, :whole)
+        end
+        ["#{kind} by #{diff.by}, #{PER.fetch(diff.per)}: #{before} before, #{after} after",
+         rows.empty? ? "  no function changed by more than chance" : rendered(rows)]
+      end
+
+      def rendered(rows) = Tracing::ListRenderer.text(name, :rows, rows)
+    end
+  end
+end

@@ -1,0 +1,225 @@
+# frozen_string_literal: true
+
+require_relative "stream"
+require_relative "../profile/checkpoints"
+require_relative "../profile/destination"
+require_relative "../profile/recorder"
+require_relative "../profile/tables"
+require_relative "../tracing/names"
+require_relative "../tracing/stack_lines"
+
+module Probescope
+  module Commands
+    # Records call paths with weights over time, into a file.
+    class Record < Stream
+      PROGRAM = "stacks.bt"
+      # 4 MiB: the first second of a large application describes thousands of paths.
+      PAGES = 1024
+      STRINGS = 200
+      USAGE = "record -p PID -o FILE [options]"
+      ABOUT = <<~TEXT.freeze
+        Records the call paths that are on the CPU, for each second and thread, until Ctrl-C or -d. The
+        ending of FILE is the format: #{Profile::Destination::ENDINGS}. Only .pb.gz
+        (pprof) can be read back, by `probescope convert`, `go tool pprof`, Parca, Pyroscope and others.
+        Prints the first rows of each table, as `probescope convert` does.
+
+        Memory is bounded: a recording with too many figures tells longer spans of time apart than
+        seconds, then no threads, and says so. After a minute, and each minute from then on, FILE.part
+        has a checkpoint, a .pb.gz, which is left if the command is killed.
+      TEXT
+      EXAMPLES = <<~TEXT
+        probescope record -p 4711 -d 30 -o shop.pb.gz
+        probescope record -p 4711 --workers -o shop.pb.gz   until Ctrl-C, with the workers of a server
+        probescope convert shop.pb.gz --by self
+        go tool pprof -http : shop.pb.gz
+      TEXT
+      # Rows of each table.
+      TOP = 10
+
+      private
+
+      def more_options(parser)
+        parser.on("--force", "replaces FILE") { @force = true }
+      end
+
+      def options(parser)
+        super
+        parser.on("-o", "--output FILE", "the file; its ending is the format") { |path| @path = path }
+        parser.on("--json", "one JSON object instead of the tables") { @json = true }
+      end
+
+      def check_output
+        raise CLI::Usage.new("into which file? -o FILE is missing", "-o recording.pb.gz") unless @path
+
+        @destination = Profile::Destination.new(@path, force: @force)
+      end
+
+      def prepare
+        @kinds = Profile::KINDS
+        @recorder = Profile::Recorder.new(@kinds)
+        @threads = Hash.new { |all, pid| all[pid] = {} }
+        @lines = Tracing::StackLines.new(@recorder, process: method(:process)) do |pid, threads|
+          threads.each { |id| name_thread(pid, id) }
+        end
+        @checkpoints = Profile::Checkpoints.new(@destination, say: method(:say)) { recording(nil) }
+      end
+
+      # A failure of the trace does not lose what has been recorded until then.
+      def call
+        check_output
+        prepare
+        result = begin
+          trace_processes
+        rescue Tracing::Error => e
+          raise unless recorded?
+
+          @failed = e
+          nil
+        end
+        report(result)
+      ensure
+        @checkpoints&.stop
+      end
+
+      def recorded? = @lines.states.any? { |_, state| state.wall_ns.positive? }
+
+      # Whole minutes may pass before a line has anything to show.
+      def progressing(&block)
+        @seconds == FOR_EVER ? super : Tracing::Progress.show(@seconds, &block)
+      end
+
+      def heard(answer)
+        super
+        @alone = answer[:pids].first if answer[:is] == "attached" && answer[:by_pid]
+      end
+
+      # The traced process for the number that bpftrace prints.
+      def process(pid) = @alone || (pid if wanted?(pid))
+
+      def receive(text)
+        @lines.receive(text)
+        @checkpoints.step
+      end
+
+      # A thread may have got another name meanwhile.
+      def name_thread(pid, id)
+        name = Tracing::Names.read(pid, "task/#{id}/comm")
+        @threads[pid][id.to_s.to_sym] = name.chomp.force_encoding(Encoding::UTF_8).scrub if name
+      end
+
+      def report(result)
+        found = result && checked(result)
+        raise(@failed || found.nothing_known) unless recorded?
+
+        tell(result)
+        recording = recording(result)
+        bytes = @destination.write(recording)
+        print_summary(recording, bytes)
+        return 0 unless @failed
+
+        raise Tracing::Error.new("#{@failed.message}; #{@path} has what was recorded until then",
+                                 @failed.next_step)
+      end
+
+      # Returns the Checks. What ended bpftrace is an error only where nothing was recorded.
+      def checked(result)
+        found = checks(result)
+        begin
+          found.of_a_stream(closed: false, told: false, missing: missing(result))
+        rescue Tracing::Error => e
+          raise unless recorded?
+
+          @failed = e
+        end
+        found
+      end
+
+      # Gives up the lines that have not arrived, and returns how many they are.
+      def missing(result)
+        @lines.states.each_key { |pid| @lines.rest(pid, last_number(result, pid)) }
+        @missing = @lines.states.sum { |pid, state| state.numbered.missing(last_number(result, pid)) }
+      end
+
+      # nil if the process goes on: its lines after its last second are not in the recording, and
+      # bpftrace drops some of them while it ends.
+      def last_number(result, pid) = result.ended?(pid) ? result.last_number(pid) : nil
+
+      def tell(result)
+        @recorder.truncated.each { |text| say("shortened: #{text}") }
+        paths = @recorder.lost_paths
+        say("#{paths} paths have no names: they were lost") if paths.positive?
+        return unless interrupted?(result)
+
+        say("interrupted after #{format("%.1f", seconds)} s")
+      end
+
+      def interrupted?(result) = result&.reason == :stopped
+
+      # result: nil for a checkpoint.
+      def recording(result)
+        recording = @recorder.recording(metadata(result), states.keys)
+        recording.begin_ns = moment(@recorder.begin)
+        recording.duration_ns = (seconds * 1e9).round
+        recording
+      end
+
+      # The processes with figures.
+      def states = @lines.states.select { |_, state| state.wall_ns.positive? }
+
+      def moment(ns) = Tracing::Clock.monotonic_offset + ns
+      def iso(ns) = Tracing::Clock.iso(Tracing::Clock.at(ns, Tracing::Clock.monotonic_offset))
+
+      # From the first begin to the last end.
+      def seconds
+        from, to = states.values.map { |state| [state.began, state.from] }.transpose
+        from ? ((to.max - from.min) / 1e9).round(3) : 0.0
+      end
+
+      def metadata(result)
+        found = states.values
+        {schema: Tracing::Definitions::SCHEMA, probescope: VERSION, kinds: @kinds.map(&:described),
+         duration: (@seconds unless @seconds == FOR_EVER), by_request: @by_request || false,
+         begin: iso(found.map(&:began).min), end: iso(found.map(&:from).max), seconds: seconds,
+         bucket_ns: @recorder.bucket_ns, processes: processes(result),
+         looking_share: Tracing::Figure.ratio(found.sum(&:looking_ns), found.sum(&:cpu_ns)),
+         own: {by: "process", globs: []}, lost: lost, truncated: @recorder.truncated,
+         not_covered: [], warnings: @warnings, interrupted: interrupted?(result),
+         ended: result ? result.members.any? { |one| one[:ended] } : false}
+      end
+
+      def lost
+        found = states.values
+        {events: @missing || 0, rows: found.sum(&:dropped), samples: found.sum(&:missed),
+         paths: @recorder.lost_paths}
+      end
+
+      def processes(result)
+        members = result ? result.members.to_h { |one| [one[:pid], one] } : {}
+        left_out = result ? result.processes.select(&:left_out) : []
+        states.map { |pid, state| covered(pid, state, members.fetch(pid, {})) } +
+          left_out.reject { |one| states.key?(one.pid) }.map do |one|
+            {pid: one.pid, **members.fetch(one.pid).slice(:runtime, :version), begin: nil, end: nil,
+             seconds: nil, cpu_share: nil, looking_share: nil, left_out: one.left_out, wall_ns: 0, cpu_ns: 0,
+             threads: {}}
+          end
+      end
+
+      def covered(pid, state, member)
+        {pid: pid, runtime: member[:runtime], version: member[:version], begin: iso(state.began),
+         end: iso(state.from), seconds: (state.wall_ns / 1e9).round(3),
+         cpu_share: Tracing::Figure.ratio(state.cpu_ns, state.wall_ns),
+         looking_share: Tracing::Figure.ratio(state.looking_ns, state.cpu_ns), left_out: nil,
+         wall_ns: state.wall_ns, cpu_ns: state.cpu_ns, threads: @threads[pid]}
+      end
+
+      def print_summary(recording, bytes)
+        tables = Profile::Tables.new(recording, Profile::Summary.own?(recording) ? "own" : "self", top: TOP)
+        if @json
+          puts Tracing::Text.answer(name, tables.fields.merge(warnings: @warnings, file: @path, bytes: bytes))
+        else
+          puts tables.text, "", "#{@path}, #{Tracing::Figure.bytes(bytes)}"
+        end
+      end
+    end
+  end
+end

@@ -1,0 +1,53 @@
+# frozen_string_literal: true
+
+require "time"
+
+module Probescope
+  module Profile
+    # The metadata of a recording: docs/schema/recording.json. A file is foreign data, so the fields that
+    # are read have to be of the types that the schema has. Later versions may add fields.
+    module Metadata
+      TIME = /\A\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z\z/
+      # {field => a test of its value}
+      FIELDS = {
+        kinds: ->(value) { list(value) { |one| kind?(one) } && value.uniq { |one| one[:name] } == value },
+        begin: ->(value) { time?(value) }, end: ->(value) { time?(value) },
+        seconds: ->(value) { number?(value) },
+        bucket_ns: ->(value) { value.is_a?(Integer) && value.positive? },
+        processes: ->(value) { list(value) { |one| process?(one) } },
+        looking_share: ->(value) { value.nil? || number?(value) },
+        own: ->(value) { value.is_a?(Hash) && value[:by].is_a?(String) && texts?(value[:globs]) },
+        lost: ->(value) { value.is_a?(Hash) && value.values.all?(Integer) },
+        truncated: ->(value) { texts?(value) }, not_covered: ->(value) { texts?(value) },
+        warnings: ->(value) { texts?(value) }
+      }.freeze
+
+      module_function
+
+      # The first field with a wrong value, or nil.
+      def wrong(metadata) = FIELDS.keys.find { |name| !FIELDS.fetch(name)[metadata[name]] }
+
+      def list(value, &block) = value.is_a?(Array) && value.all?(&block)
+      def texts?(value) = list(value) { |one| one.is_a?(String) }
+      def number?(value) = value.is_a?(Numeric) && value.finite? && value >= 0
+
+      def time?(value)
+        value.is_a?(String) && value.match?(TIME) && Time.iso8601(value)
+      rescue ArgumentError # the 31st of February
+        false
+      end
+
+      def kind?(one)
+        one.is_a?(Hash) && one[:name].is_a?(String) && type?(one[:counts]) && type?(one[:weighs]) &&
+          (one[:looked].nil? || type?(one[:looked]))
+      end
+
+      def type?(value) = texts?(value) && value.size == 2
+
+      def process?(one)
+        one.is_a?(Hash) && one[:pid].is_a?(Integer) && one[:pid].positive? && one[:threads].is_a?(Hash) &&
+          one[:threads].each_value.all?(String)
+      end
+    end
+  end
+end

@@ -1,0 +1,108 @@
+# frozen_string_literal: true
+
+require "support/profiles"
+require "support/schemas"
+
+# Lines of stacks.bt become a recording, in bounded memory, and no figure is lost in silence.
+RSpec.describe Probescope::Profile::Recorder do
+  profiles = Support::Profiles
+
+  def lines = Support::Profiles.lines("shop")
+
+  # {"Shop#serve;Shop#pay" => ms}
+  def paths(recording)
+    found = Hash.new(0)
+    recording.each_cell do |_, _, _, node, _, weight, _|
+      found[recording.stack(node).reverse.map(&:function).join(";")] += weight / 1_000_000
+    end
+    found
+  end
+
+  it "has each path with its figures, by second and thread" do
+    recording = profiles.recording(lines)
+    expect(paths(recording)).to eq(
+      "Shop#serve;Shop#pay;JSON.parse" => 600, "Shop#serve;Shop#pay" => 100, "Shop#serve" => 200,
+      "Shop#serve;(garbage collection)" => 50, "Puma::Server#run" => 50,
+      "Shop#serve;Shop#<img src=x onerror=alert(1)>;;" => 100
+    )
+    buckets = Hash.new(0)
+    recording.each_cell { |bucket, series, _, _, count, *| buckets[[bucket, series]] += count }
+    expect(buckets).to eq([0, 0] => 45, [0, 1] => 25, [1, 0] => 40)
+    expect(recording.series.map(&:thread_id)).to eq([71, 72])
+    expect(recording.frames.select(&:own).map(&:path).uniq).to eq(["/srv/shop/app.rb"])
+    expect(recording.frames.select(&:what).map(&:function)).to eq(["(garbage collection)"])
+    expect(recording.metadata).to satisfy { |told| Support::Schemas.complaints("recording", JSON.parse(JSON.generate(told))).empty? }
+  end
+
+  it "does not depend on the order in which lines of a second arrive" do
+    seconds = lines.slice_after(/\A=/).to_a
+    mixed = seconds.flat_map { |second| second.shuffle(random: Random.new(7)) }
+    expect(paths(profiles.recording(mixed))).to eq(paths(profiles.recording(lines)))
+  end
+
+  it "counts lines that did not arrive, and paths without names, whose figures it keeps" do
+    recorder = Probescope::Profile::Recorder.new(Probescope::Profile::KINDS)
+    stacks = Probescope::Tracing::StackLines.new(recorder)
+    lines.reject { |line| line.match?(/\Af 7 (4|5) /) }.each { |line| stacks.receive(line) }
+    stacks.rest(7, nil)
+    expect([stacks.missing(7, nil), recorder.lost_paths]).to eq([2, 2])
+    recording = recorder.recording(profiles.metadata(recorder), [7])
+    expect(paths(recording).values.sum).to eq(1100)
+    expect(paths(recording)).to include("(name was lost)" => 700)
+  end
+
+  it "ignores lines of another form, and paths that are their own callers" do
+    odd = ["f 7 2 11 12 5 1 1 100\ta", "f 7 3 12 11 5 1 1 100\tb", "s 7 4 1 12 71 0 1 1000000 1",
+           "s 7 x 1 12", "", "q", "f", "s 7 5 9 12 71 0 1 1000000 1", "= 7 6 1 2000000000 1000000000 1 0 0 0 1"]
+    recording = profiles.recording([lines.first, *odd])
+    expect(paths(recording)).to eq("a;b" => 1)
+  end
+
+  it "leaves out processes that were not asked for" do
+    other = lines.map { |line| line.sub(/ 7 /, " 8 ") }
+    recorder = profiles.recorder([*lines, *other])
+    recording = recorder.recording(profiles.metadata(recorder), [7])
+    expect(recording.series.map(&:pid).uniq).to eq([7])
+    expect(paths(recording).values.sum).to eq(1100)
+  end
+
+  describe "with too many figures" do
+    # Seconds of a process in which 50 threads have 100 paths each.
+    def many(seconds)
+      lines = ["= 7 1 0 1000000000 0 0 0 0 0 0"]
+      add = ->(text) { lines << format(text, lines.size + 1) }
+      100.times { |i| add["f 7 %d #{i + 1} #{i / 2} 1 1 0 0\tf#{i}"] }
+      seconds.times do |second|
+        50.times { |thread| 100.times { |i| add["s 7 %d 1 #{i + 1} #{thread + 1} 0 1 #{i + 1} 1"] } }
+        add["= 7 %d #{second + 1} #{(second + 2) * 1_000_000_000} 1000000000 1 0 0 0 1"]
+      end
+      lines
+    end
+
+    def shortened(bound)
+      recorder = profiles.recorder(many(8), most_cells: bound)
+      [recorder, recorder.recording(profiles.metadata(recorder), [7]).total(0), recorder.truncated]
+    end
+
+    define_method(:profiles) { profiles }
+
+    it "tells longer spans of time apart, then no threads, then charges small figures to callers" do
+      whole = [40_000, 8 * 50 * 5050, 40_000]
+      {50_000 => [], 20_000 => [/spans of 2 s/], 6000 => [/spans of 8 s/],
+       4000 => [/spans of 8 s/, /threads/], 60 => [/spans/, /threads/, /small figures/]}.each do |bound, told|
+        recorder, total, truncated = shortened(bound)
+        expect(recorder.size).to be <= bound
+        expect(total).to eq(whole)
+        expect(truncated).to match(told.map { |text| match(text) })
+      end
+    end
+
+    it "puts paths beyond the bound into one, and says so" do
+      recorder = profiles.recorder(many(1), most_nodes: 20)
+      recording = recorder.recording(profiles.metadata(recorder), [7])
+      expect(recording.total(0)).to eq([5000, 50 * 5050, 5000])
+      expect(recorder.truncated).to match([/\(more paths\)/])
+      expect(recording.frames.map(&:function)).to include("(more paths)")
+    end
+  end
+end
