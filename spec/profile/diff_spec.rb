@@ -36,16 +36,20 @@ RSpec.describe Probescope::Profile::Diff do
     end
   end
 
-  it "names nothing where nothing changed, by own, self and total" do
+  it "names nothing where nothing changed, by own, self and total, per time and cpu" do
     20.times do |seed|
-      %w[own self total].each do |by|
-        expect(changed(of(seed, base), of(seed + 1000, base), by: by)).to eq([]), "seed #{seed}"
+      pair = [of(seed, base), of(seed + 1000, base)]
+      %w[own self total].product(%w[time cpu]).each do |by, per|
+        expect(changed(*pair, by: by, per: per)).to eq([]), "seed #{seed}, by #{by}, per #{per}"
       end
     end
   end
 
-  it "names nothing where nothing changed and both are too short for spans of time" do
-    20.times { |seed| expect(changed(of(seed, base, seconds: 3), of(seed + 1000, base, seconds: 3))).to eq([]) }
+  it "says of no function that it changed where the recordings have too few spans of time" do
+    after = of(2, base.merge("Shop#pay" => 2400), seconds: 4)
+    diff = described_class.new(of(1, base, seconds: 4), after, by: "own", per: "time", min: 0.01)
+    expect(diff).to be_too_short
+    expect(diff.rows("cpu").map(&:changed)).to all(be(false))
   end
 
   it "names a function that is new, and one that is gone" do
@@ -54,8 +58,10 @@ RSpec.describe Probescope::Profile::Diff do
   end
 
   it "compares shares where the load was another one" do
-    rows = changed(of(1, base), of(2, base.transform_values { |ms| ms * 2 }), per: "cpu")
-    expect(rows).to eq([])
+    twice = base.transform_values { |ms| ms * 2 }
+    expect(changed(of(1, base), of(2, twice), per: "cpu")).to eq([])
+    rows = changed(of(1, base), of(2, twice.merge("Shop#pay" => 600)), per: "cpu")
+    expect(rows.map(&:name)).to include("Shop#pay")
   end
 
   it "charges all of the weight: the rows add up to the whole" do

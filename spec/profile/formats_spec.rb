@@ -50,7 +50,7 @@ RSpec.describe "A recording" do
     expect(lines.sum { |line| line[/ (\d+)\n/, 1].to_i }).to eq(1_100_000_000)
     told = JSON.parse(File.read(profiles.write(recording, file(".speedscope.json"))))
     expect(told["profiles"].sum { |one| one["weights"].sum }).to eq(1_100_000_000)
-    expect(told["profiles"].map { |one| one["endValue"] }).to eq([900_000_000, 200_000_000 + 50_000_000])
+    expect(told["profiles"].map { |one| one["endValue"] }).to eq([850_000_000, 250_000_000])
   end
 
   it "charges all of the weight, by own, self and total" do
@@ -77,7 +77,7 @@ RSpec.describe "A recording" do
   describe "of another tool" do
     it "has a kind for each sample type" do
       path = profiles.write(recording, file(".pb.gz"))
-      text = Zlib.gunzip(File.binread(path)).sub("probescope recording 1", "another tool's mark 1")
+      text = Zlib.gunzip(File.binread(path)).sub("probescope recording 1", "recording of a tool 12")
       File.binwrite(path, text)
       again = read(path)
       expect(again).to be_foreign
@@ -87,9 +87,9 @@ RSpec.describe "A recording" do
   end
 
   describe "that is none" do
-    {"" => "sample type", "\x1f\x8bcut" => /no recording/, "<html>" => "a page cannot be read back",
-     "{\"a\":1}" => "cannot be read back", "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff" => "64 bits",
-     "\x0a\x7fabc" => "ends within a field"}.each do |bytes, complaint|
+    {"" => /sample type/, "\x1f\x8bcut" => /no recording/, "<html>" => /a page cannot be read back/,
+     "{\"a\":1}" => /cannot be read back/, "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff" => /64 bits/,
+     "\x0a\x7fabc" => /ends within a field/}.each do |bytes, complaint|
       it "is refused: #{bytes.b.inspect}" do
         File.binwrite(file(".pb.gz"), bytes)
         expect { read(file(".pb.gz")) }.to raise_error(Probescope::Tracing::Misused, match(complaint))
@@ -99,8 +99,9 @@ RSpec.describe "A recording" do
     it "is refused, or read, wherever it is cut off or changed, and never a fault" do
       whole = Zlib.gunzip(File.binread(profiles.write(recording, file(".pb.gz"))))
       random = Random.new(21)
-      300.times do |i|
-        bytes = i.even? ? whole[0, random.rand(whole.size)] : whole.dup.tap { |copy| 3.times { copy.setbyte(random.rand(copy.size), random.rand(256)) } }
+      80.times do |i|
+        bytes = i.even? ? whole[0, random.rand(whole.size)] : whole.dup
+        3.times { bytes.setbyte(random.rand(bytes.size), random.rand(256)) } unless i.even?
         File.binwrite(file(".pb.gz"), bytes)
         begin
           again = read(file(".pb.gz"))
@@ -112,8 +113,9 @@ RSpec.describe "A recording" do
     end
 
     it "is refused when it unpacks to more than the bound" do
-      Zlib::GzipWriter.open(file(".pb.gz")) { |gzip| 257.times { gzip.write("\0" * (1 << 20)) } }
-      expect { read(file(".pb.gz")) }.to raise_error(Probescope::Tracing::Misused, /more than 256 MiB/)
+      stub_const("Probescope::Tracing::Bounds::RECORDING_BYTES", 2 << 20)
+      Zlib::GzipWriter.open(file(".pb.gz")) { |gzip| 10.times { gzip.write("\0" * (1 << 20)) } }
+      expect { read(file(".pb.gz")) }.to raise_error(Probescope::Tracing::Misused, /more than 2 MiB/)
     end
 
     it "is refused when a newer version has made it" do

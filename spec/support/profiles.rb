@@ -12,7 +12,7 @@ module Support
     Profile = Probescope::Profile
     SECOND = 1_000_000_000
     # The time of day at which the recordings begin, in ns.
-    BEGIN = 1_700_000_000 * SECOND
+    BEGAN = 1_700_000_000 * SECOND
 
     module_function
 
@@ -28,7 +28,7 @@ module Support
     def recording(lines, **bounds)
       recorder = recorder(lines, **bounds)
       found = recorder.recording(metadata(recorder), [7])
-      found.begin_ns = BEGIN
+      found.begin_ns = BEGAN
       found.duration_ns = 2 * SECOND
       found
     end
@@ -62,7 +62,7 @@ module Support
       end
       recorder = recorder(lines)
       found = recorder.recording(metadata(recorder, seconds: count), [7])
-      found.begin_ns = BEGIN
+      found.begin_ns = BEGAN
       found.duration_ns = count * SECOND
       found
     end

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "base"
+require_relative "own_option"
 require_relative "../profile/destination"
 require_relative "../profile/pprof_reader"
 require_relative "../profile/tables"
@@ -9,6 +10,8 @@ module Probescope
   module Commands
     # Shows a recording, or writes it in another format.
     class Convert < Base
+      include OwnOption
+
       USAGE = "convert FILE.pb.gz [-o FILE] [options]"
       ABOUT = <<~TEXT.freeze
         Shows the tables of a recording (`probescope record`), or writes it in the format that the ending
@@ -46,6 +49,7 @@ module Probescope
         parser.on("--by WHAT", Profile::Summary::BY,
                   "own: charge libraries to the application's function that called them, the default " \
                   "where the application is told from its libraries; self or total") { |by| @by = by }
+        own_option(parser)
         parser.on("--top N", Integer, "rows of each table, #{TOP} by default; 0 for all") do |top|
           raise CLI::Usage.new("--top takes 0 or more", "--top 20") if top.negative?
 
@@ -65,6 +69,7 @@ module Probescope
         destination = Profile::Destination.new(@output, force: @force) if @output
         recording = Profile::PprofReader.read(@input)
         kind = kind_of(recording)
+        choose_own(recording) { |text| warn "probescope: #{Tracing::Text.clean(text)}" } if own_globs.any?
         return show(recording) unless destination
 
         bytes = destination.write(recording, kind: kind)

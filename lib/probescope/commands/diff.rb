@@ -1,15 +1,19 @@
 # frozen_string_literal: true
 
 require_relative "base"
+require_relative "own_option"
 require_relative "../profile/diff"
 require_relative "../profile/pprof_reader"
 require_relative "../tracing/list_renderer"
+require_relative "../tracing/table_renderer"
 require_relative "../tracing/text"
 
 module Probescope
   module Commands
     # The functions whose figures differ between two recordings.
     class Diff < Base
+      include OwnOption
+
       USAGE = "diff BEFORE.pb.gz AFTER.pb.gz [options]"
       ABOUT = <<~TEXT
         Which functions cost more or less than before? Compares two recordings of `probescope record`.
@@ -25,6 +29,7 @@ module Probescope
         probescope diff before.pb.gz after.pb.gz --per cpu      shares, where the load was another one
         probescope diff before.pb.gz after.pb.gz --json | jq '.kinds[0].rows[] | select(.changed)'
       TEXT
+      TOO_SHORT = "the recordings have too few spans of time to tell a change from chance: record 5 s at least"
       # The least change that is shown, in percent of the whole.
       MIN = 1.0
 
@@ -40,6 +45,7 @@ module Probescope
         parser.on("--by WHAT", Profile::Summary::BY,
                   "own: charge libraries to the application's function that called them, the default " \
                   "where the application is told from its libraries; self or total") { |by| @by = by }
+        own_option(parser)
         parser.on("--per WHAT", Profile::Diff::PER,
                   "time (default): figures in each second of a process; request: of each request, " \
                   "where both tell of requests; cpu: shares of the whole") { |per| @per = per }
@@ -59,17 +65,25 @@ module Probescope
 
       def call
         recordings = @inputs.map { |path| Profile::PprofReader.read(path) }
+        choose(recordings) if own_globs.any?
         by = @by || (recordings.all? { |one| Profile::Summary.own?(one) } ? "own" : "self")
         diff = Profile::Diff.new(*recordings, by: by, per: @per, min: @min / 100)
+        warn "probescope: #{TOO_SHORT}" if diff.too_short?
         puts @json ? json(diff, recordings) : text(diff, recordings)
         0
+      end
+
+      def choose(recordings)
+        recordings.each do |recording|
+          choose_own(recording) { |text| warn "probescope: #{Tracing::Text.clean(text)}" }
+        end
       end
 
       def json(diff, recordings)
         kinds = diff.kinds.map { |kind| kind(diff, kind) }
         Tracing::Text.answer(name, {pids: recordings.flat_map { |one| pids(one) }.uniq,
                                     before: side(recordings.first), after: side(recordings.last),
-                                    by: diff.by, per: diff.per, kinds: kinds, warnings: []})
+                                    by: diff.by, per: diff.per, kinds: kinds, warnings: diff.too_short? ? [TOO_SHORT] : []})
       end
 
       def pids(recording) = recording.metadata.fetch(:processes, []).map { |one| one[:pid] }

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "stream"
+require_relative "own_option"
 require_relative "../profile/checkpoints"
 require_relative "../profile/destination"
 require_relative "../profile/recorder"
@@ -12,6 +13,8 @@ module Probescope
   module Commands
     # Records call paths with weights over time, into a file.
     class Record < Stream
+      include OwnOption
+
       PROGRAM = "stacks.bt"
       # 4 MiB: the first second of a large application describes thousands of paths.
       PAGES = 1024
@@ -40,6 +43,7 @@ module Probescope
 
       def more_options(parser)
         parser.on("--force", "replaces FILE") { @force = true }
+        own_option(parser)
       end
 
       def options(parser)
@@ -113,6 +117,7 @@ module Probescope
 
         tell(result)
         recording = recording(result)
+        choose_own(recording) { |text| say(text) }
         bytes = @destination.write(recording)
         print_summary(recording, bytes)
         return 0 unless @failed

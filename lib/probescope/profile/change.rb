@@ -10,9 +10,6 @@ module Probescope
       LIMITS = {4 => 23.34, 5 => 15.55, 6 => 12.04, 7 => 10.11, 8 => 8.91, 9 => 8.11, 10 => 7.53, 12 => 6.77,
                 14 => 6.29, 16 => 5.96, 20 => 5.55, 25 => 5.25, 30 => 5.06, 40 => 4.84, 60 => 4.64,
                 120 => 4.45}.freeze
-      # The same quantile of the normal distribution.
-      NORMAL = 4.27
-
       module_function
 
       # Welch's t-test (doi:10.1093/biomet/34.1-2.28). The values of one series are spans of time, so a
@@ -25,12 +22,6 @@ module Probescope
 
         freedom = error_of_both**2 / ((error**2 / (before.size - 1)) + (other_error**2 / (after.size - 1)))
         (other - mean).abs > limit(freedom) * Math.sqrt(error_of_both)
-      end
-
-      # For figures of a few samples each: before and after are [value, number of stacks that were read].
-      def poisson?(before, after)
-        variance = [before, after].sum { |value, looked| looked.positive? ? value.to_f**2 / looked : 0 }
-        variance.positive? && (after.first - before.first).abs > NORMAL * Math.sqrt(variance)
       end
 
       def limit(freedom) = LIMITS.select { |least, _| least <= freedom }.values.last || Float::INFINITY

@@ -100,7 +100,7 @@ module Probescope
         time = @checkpoint_at&.getlocal&.strftime("%H:%M:%S")
         rest = "; #{part} is a checkpoint of #{time}" if time
         Tracing::Error.new("cannot write #{@path}, which needs #{Tracing::Figure.bytes(count.bytes)}: " \
-                           "#{error.message}#{rest}",
+                           "#{error.message.sub(/ @ .*/m, "")}#{rest}",
                            "-o a file on a disk with room")
       end
     end

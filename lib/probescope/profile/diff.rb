@@ -22,8 +22,8 @@ module Probescope
       # Spans of time into which a recording is divided: long enough that one is like the next one.
       SPANS = 20
 
-      # A function in one recording. spans: its weight in each span. looked: stacks that were read.
-      Side = Struct.new(:function, :weight, :looked, :spans)
+      # A function in one recording. spans: its weight in each span.
+      Side = Struct.new(:function, :weight, :spans)
       # before, after: normalised weights. share: the difference as a part of the first one's whole.
       Row = Struct.new(:name, :path, :defined, :before, :after, :difference, :share, :changed,
                        keyword_init: true)
@@ -38,8 +38,12 @@ module Probescope
         @per = per
         @min = min
         @factors = {}
+        @wholes = {} # [side, kind] => weight of everything in each span
         check
       end
+
+      # Whether there are too few spans of time to tell a change from chance.
+      def too_short? = [0, 1].any? { |side| spans(side) < Change::LEAST }
 
       # The names of the kinds that both recordings have.
       def kinds = @recordings.map { |one| one.kinds.map(&:name) }.reduce(:&)
@@ -105,17 +109,16 @@ module Probescope
 
       def changed?(kind, sides)
         values = sides.each_with_index.map { |one, side| values(one, side, kind) }
-        return Change.welch?(*values) if values.all? { |one| one.size >= Change::LEAST }
-
-        Change.poisson?(*sides.each_with_index.map do |one, side|
-          [(one&.weight || 0) * factor(side, kind), one&.looked || 0]
-        end)
+        values.all? { |one| one.size >= Change::LEAST } && Change.welch?(*values)
       end
 
-      # The normalised weight of each span, as if all spans were like it.
+      # The normalised weight of each span, as if all spans were like it. Shares are those of the span,
+      # so that a load that goes up and down is no difference.
       def values(one, side, kind)
-        spans = spans(side)
-        (one ? one.spans : [0] * spans).map { |weight| weight * spans * factor(side, kind) }
+        weights = one ? one.spans : [0] * spans(side)
+        return weights.map { |weight| weight * spans(side) * factor(side, kind) } unless @per == "cpu"
+
+        weights.zip(@wholes[[side, kind]]).filter_map { |weight, whole| weight.fdiv(whole) if whole.positive? }
       end
 
       # {[name, path] => Side}. Of several functions with one name and path, the figures are added up.
@@ -124,20 +127,22 @@ module Probescope
         index = index(side, kind)
         charged = Summary.new(recording, index, @by)
         found = {}
-        each_weight(recording, index) do |bucket, node, weight, looked|
+        wholes = @wholes[[side, kind]] = [0] * spans(side)
+        each_weight(recording, index) do |bucket, node, weight|
+          span = [bucket * spans(side) / buckets(side), spans(side) - 1].min
+          wholes[span] += weight
           charged.functions(node).each do |function|
-            one = found[[function&.name, function&.path]] ||= Side.new(function, 0, 0, [0] * spans(side))
+            one = found[[function&.name, function&.path]] ||= Side.new(function, 0, [0] * spans(side))
             one.weight += weight
-            one.looked += looked
-            one.spans[[bucket * spans(side) / buckets(side), spans(side) - 1].min] += weight
+            one.spans[span] += weight
           end
         end
         found
       end
 
       def each_weight(recording, index)
-        recording.each_cell do |bucket, _, kind, node, _, weight, looked|
-          yield bucket, node, weight, looked if kind == index
+        recording.each_cell do |bucket, _, kind, node, _, weight, _|
+          yield bucket, node, weight if kind == index
         end
       end
 

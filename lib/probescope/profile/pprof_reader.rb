@@ -30,7 +30,7 @@ module Probescope
       rescue Protobuf::Malformed, Zlib::Error => e
         raise Tracing::Misused.new("#{path} is no recording: #{e.message}", NEXT_STEP)
       rescue SystemCallError => e
-        raise Tracing::Misused.new("cannot read #{path}: #{e.message}", NEXT_STEP)
+        raise Tracing::Misused.new("cannot read #{path}: #{e.message.sub(/ @ .*/m, "")}", NEXT_STEP)
       end
 
       def initialize(path)
@@ -126,12 +126,12 @@ module Probescope
 
       def mapping(bytes)
         found = fields(bytes)
-        @mappings[found[1]] = found[5] || 0
+        @mappings[integer(found[1] || 0)] = integer(found[5] || 0)
       end
 
       def function(bytes)
         found = fields(bytes)
-        @functions[found[1]] = found.values_at(2, 4, 5).map { |value| integer(value || 0) }
+        @functions[integer(found[1] || 0)] = found.values_at(2, 4, 5).map { |value| integer(value || 0) }
       end
 
       def location(bytes)
@@ -219,10 +219,10 @@ module Probescope
         count, weight, looked = places.map { |index| index && sample.figures[index] }
         return request(labels, count, weight) if labels["kind"] == REQUESTS.name
 
-        bucket = labels.fetch("at", 0) / @recording.bucket_ns
+        bucket = number(labels, "at") / @recording.bucket_ns
         malformed("it is too long") if bucket >= 1 << Recording::BUCKET_BITS
         thread = labels["thread"].to_s.to_i
-        series = @recording.series_number(labels.fetch("pid", 0), thread, labels["request"])
+        series = @recording.series_number(number(labels, "pid"), thread, labels["request"]&.to_s)
         malformed("it has too many threads") if series >= 1 << Recording::SERIES_BITS
         @recording.add(bucket, series, @names.fetch(labels["kind"]), node(sample.locations),
                        count || 0, weight || 0, looked || count || 0)
@@ -231,8 +231,13 @@ module Probescope
       def request(labels, count, weight)
         method, route = labels["request"].to_s.split(" ", 2)
         method, route = nil, method unless route
-        @recording.requests << Request.new(labels.fetch("pid", 0), method, route, labels["status"].to_i,
+        @recording.requests << Request.new(number(labels, "pid"), method, route, labels["status"].to_i,
                                            count || 0, weight || 0)
+      end
+
+      def number(labels, key)
+        value = labels.fetch(key, 0)
+        value.is_a?(Integer) ? value : malformed("a label #{key} that is a text")
       end
 
       # {key => text or number}
@@ -240,7 +245,8 @@ module Probescope
         sample.labels.to_h do |bytes|
           @labels[bytes] ||= begin
             found = fields(bytes)
-            [text(found[1] || 0), found[2] ? text(found[2]) : integer(found[3] || 0)]
+            index = integer(found[2] || 0)
+            [text(integer(found[1] || 0)), index.positive? ? text(index) : integer(found[3] || 0)]
           end
         end
       end

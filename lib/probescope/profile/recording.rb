@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "../tracing/own"
 require_relative "kind"
 
 module Probescope
@@ -133,6 +134,21 @@ module Probescope
           node = @parents[node]
         end
         found
+      end
+
+      # Chooses which frames are the application's (Tracing::Own), of those that the processes or the last
+      # choice count as such. asked: globs of --own. Returns the Own.
+      def choose_own(asked, entry = [])
+        weights = Array.new(@parents.size, 0)
+        each_cell { |_, _, kind, node, _, weight, _| weights[node] += weight if kind.zero? }
+        paths = (1...@parents.size).map do |node|
+          parent = @parents[node]
+          [@frames[@node_frames[node]], (parent - 1 if parent.positive?), weights[node]]
+        end
+        own = Tracing::Own.choose(asked, paths, entry)
+        @frames = @frames.map { |frame| Frame.new(*frame).tap { |one| one.own = own.own?(frame) } }
+        @metadata = @metadata.merge(own: own.to_h) unless foreign?
+        own
       end
 
       # The number and the name of a series' thread: "4712 puma srv tp 001".

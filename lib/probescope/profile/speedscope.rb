@@ -73,7 +73,7 @@ module Probescope
           end
         end
         sorted = found.sort_by { |thread, cells| [-cells.sum(&:last), thread] }
-        named = sorted.first(MOST_THREADS).transform_keys { |thread| name(*thread) }
+        named = sorted.first(MOST_THREADS).to_h.transform_keys { |thread| name(*thread) }
         others = sorted.drop(MOST_THREADS).flat_map(&:last)
         others.empty? ? named : named.merge("other threads" => others)
       end

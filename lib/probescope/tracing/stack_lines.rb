@@ -32,12 +32,12 @@ module Probescope
 
       # Takes a line.
       def receive(text)
-        head, name = text.split("\t", 2)
+        head, _, name = text.partition("\t")
         mark, *words = head.split
         pid, number, *figures = words.map { |word| Integer(word, exception: false) }
         return if number.nil? || figures.include?(nil) || (pid = @process[pid]).nil?
 
-        @states[pid].numbered.push(number, [mark, figures, name.to_s.scrub]) { |line| take(pid, line) }
+        @states[pid].numbered.push(number, [mark, figures, name.scrub]) { |line| take(pid, line) }
       end
 
       # For the end of the trace. last: the number of the process's last line, or nil.

@@ -16,7 +16,12 @@ from probescope.command.result import ratio
 
 Row = Dict[str, Any]
 # Kinds of figures. Their columns are aligned to the right.
-RIGHT = frozenset({"share", "time", "time_above_zero", "count", "signed", "decimal", "bytes", "number"})
+RIGHT = frozenset(
+    {
+        *("share", "time", "time_above_zero", "count", "signed", "decimal", "bytes", "number"),
+        *("weight", "change", "normalised"),
+    }
+)
 # Kinds by whose figure rows are sorted.
 FIGURES = RIGHT | {"errors"}
 NO_FUNCTION = "(no traced function)"
@@ -88,6 +93,31 @@ def largest_builtin(row: Row, key: str) -> str:
 def largest_called(row: Row, key: str) -> str:
     """ "12.5% Zlib.crc32" """
     return largest_builtin(row, key) if row.get(key) else "-"
+
+
+def weight(row: Row, key: str) -> str:
+    """A figure in the row's unit."""
+    told = {"nanoseconds": figure.duration, "bytes": figure.size}
+    return told.get(row["unit"], figure.count)(row[key])
+
+
+def normalised(row: Row, key: str) -> str:
+    """A figure in the row's unit that need not be whole."""
+    if row["unit"] == "share":
+        return figure.share(row[key])
+    return weight({**row, key: figure.half_up(row[key])}, key)
+
+
+def change(row: Row, key: str) -> str:
+    """ "+12.3 %" """
+    if row[key] is None:
+        return "-"
+    return f"{'-' if row[key] < 0 else '+'}{figure.share(abs(row[key]))}"
+
+
+def line_at(row: Row, key: str) -> str:
+    """ "app.py:12" """
+    return place(row[key], "") if row[key] else "-"
 
 
 def errors(row: Row, key: str) -> str:
@@ -204,6 +234,10 @@ KINDS: Dict[str, Callable[[Row, str], str]] = {
     "clock": clock,
     "request": request,
     "largest_builtin": largest_builtin,
+    "weight": weight,
+    "normalised": normalised,
+    "change": change,
+    "line_at": line_at,
     "largest_called": largest_called,
     "errors": errors,
     "largest_holder": largest_holder,

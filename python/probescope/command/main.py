@@ -115,11 +115,14 @@ def number(text: str) -> int:
 
 # Adds a command: its name, what it does, and examples.
 Add = Callable[..., argparse.ArgumentParser]
-COMMANDS = ["run", "attach", "trace", "script", "doctor", "status"]
+COMMANDS = ["run", "attach", "trace", "record", "convert", "diff", "script", "doctor", "status"]
 # What a command takes, for the message about an unexpected argument. `run` takes every argument.
 USAGE = {
     "attach": "attach PID",
     "trace": "trace NAME -p PID [options]",
+    "record": "record -p PID -o FILE [options]",
+    "convert": "convert FILE [options]",
+    "diff": "diff BEFORE AFTER [options]",
     "script": "script [NAME]",
     "doctor": "doctor [options]",
     "status": "status -p PID [options]",
@@ -138,7 +141,14 @@ def parser() -> argparse.ArgumentParser:
         form = argparse.RawDescriptionHelpFormatter
         return commands.add_parser(name, help=about, description=about, epilog=epilog, formatter_class=form)
 
-    for define in (define_run, define_attach, define_trace, define_script, define_readers):
+    for define in (
+        define_run,
+        define_attach,
+        define_trace,
+        define_recordings,
+        define_script,
+        define_readers,
+    ):
         define(add)
     return top
 
@@ -269,6 +279,97 @@ def define_output(trace: argparse.ArgumentParser) -> None:
         choices=COLORS,
         default="auto",
         help="of large shares and of warnings: auto by default (NO_COLOR)",
+    )
+
+
+def define_recordings(add: Add) -> None:
+    """The commands that write and read recordings."""
+    record = add(
+        "record",
+        "record the call paths that are on the CPU, for each second and thread, into a file whose ending "
+        "is the format: .pb.gz, .speedscope.json, .collapsed; as root, or through sudo",
+        f"sudo {NAME} record -p 4711 -d 30 -o shop.pb.gz",
+        f"sudo {NAME} record -p 4711 -o shop.pb.gz      until Ctrl-C",
+    )
+    record.add_argument("-p", "--pid", type=process_id, required=True, help="the process")
+    record.add_argument("-o", "--output", metavar="FILE", required=True, help="the file to write")
+    record.add_argument("--force", action="store_true", help="replace the file")
+    record.add_argument(
+        "-d",
+        "--duration",
+        dest="seconds",
+        metavar="SECONDS",
+        type=seconds,
+        help="how long to record, in seconds; without it, until Ctrl-C",
+    )
+    record.add_argument(
+        "--max-overhead",
+        type=percentage,
+        metavar="PERCENT",
+        help="end early once looking takes more of the process's CPU time, such as 5%%",
+    )
+    record.add_argument("--json", action="store_true", help="one JSON object instead of the tables")
+    record.add_argument(
+        "--color", choices=COLORS, default="auto", help="of warnings: auto by default (NO_COLOR)"
+    )
+    convert = add(
+        "convert",
+        "show the tables of a recording (`probescope record`), or write it in the format that the ending "
+        "of -o names: .pb.gz, .speedscope.json, .collapsed",
+        f"{NAME} convert shop.pb.gz",
+        f"{NAME} convert shop.pb.gz --by self --top 0",
+        f"{NAME} convert shop.pb.gz -o shop.speedscope.json",
+    )
+    convert.add_argument("file", metavar="FILE", help="a .pb.gz file; also a pprof file of another tool")
+    convert.add_argument("-o", "--output", metavar="FILE", help="the file to write; its ending is the format")
+    convert.add_argument("--force", action="store_true", help="replace the file")
+    convert.add_argument("--kind", help="for .collapsed, which has one kind: the first one by default")
+    convert.add_argument(
+        "--top", type=number, default=10, help="rows of each table, 10 by default; 0 for all"
+    )
+    diff = add(
+        "diff",
+        "show the functions that cost more or less in the second recording than in the first, "
+        "by more than chance",
+        f"{NAME} diff before.pb.gz after.pb.gz",
+        f"{NAME} diff before.pb.gz after.pb.gz --per cpu",
+    )
+    diff.add_argument("before", metavar="BEFORE", help="a .pb.gz file")
+    diff.add_argument("after", metavar="AFTER", help="another one")
+    diff.add_argument(
+        "--per",
+        choices=("time", "request", "cpu"),
+        default="time",
+        help="what figures are divided by: time (default), requests, or cpu: shares of the whole",
+    )
+    diff.add_argument(
+        "--min",
+        type=share,
+        default=1.0,
+        metavar="PERCENT",
+        help="the least change, 1 by default, in percent of the whole before",
+    )
+    for command in (convert, diff):
+        command.add_argument(
+            "--by",
+            choices=("own", "self", "total"),
+            help="own: charge libraries to the application's function that called them, the default where "
+            "the application is told from its libraries; self or total",
+        )
+        command.add_argument("--json", action="store_true", help="one JSON object with every row")
+    for command in (record, convert, diff):
+        define_own(command)
+
+
+def define_own(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--own",
+        action="extend",
+        type=lambda text: text.split(","),
+        default=[],
+        metavar="GLOB",
+        help="files that count as the application's, such as 'app/*'; several: comma, or again; "
+        "!GLOB takes files away",
     )
 
 

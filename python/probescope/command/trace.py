@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Protocol, Tuple
 
 from probescope.command import cells, columns, lost, machine, tables, thread_states
 from probescope.command.bounds import PIPE_BYTES
@@ -467,7 +467,7 @@ def check_process(process: ProbedProcess, names: List[str]) -> List[int]:
     return [probe["semaphore"] for probe in found.values()]
 
 
-def check_served(pid: int, found: Dict[str, Any], output: Output) -> None:
+def check_served(pid: int, found: Dict[str, Any], output: Taker) -> None:
     """Warns of probes that the process serves in part or not at all. found: from Measurement.answers."""
     states = {name: probe["state"] for name, probe in found.items() if name != "stats__done"}
     for name, state in states.items():
@@ -515,6 +515,18 @@ def has_ended(pid: int) -> bool:
             return file.read().rpartition(b") ")[2][:1] in (b"Z", b"X")
     except OSError:
         return True
+
+
+class Taker(Protocol):
+    """Takes what bpftrace prints of one process. `record` has another one than Output."""
+
+    result: Result
+
+    def say(self, text: str) -> None: ...
+
+    def take(self, line: bytes) -> List[str]: ...
+
+    def finish(self, room: int) -> List[str]: ...
 
 
 class Output:
@@ -708,7 +720,7 @@ class Measurement:
     def __init__(
         self,
         words: List[str],
-        output: Output,
+        output: Taker,
         process: Optional[ProbedProcess],
         names: List[str],
         tracepoints: bool = False,

@@ -1,0 +1,200 @@
+"""Records call paths with weights over time, into a file."""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime
+from typing import Any, Dict, List, Optional, Sequence
+
+from probescope.command import lost, machine, trace
+from probescope.command.convert import by_of
+from probescope.command.definitions import MAP_KEYS, SCHEMA
+from probescope.command.errors import CommandError
+from probescope.command.programs import probes, program
+from probescope.command.result import Result, iso, ratio
+from probescope.command.stack_lines import StackLines
+from probescope.command.terminal import Terminal
+from probescope.command.text import clean, size, to_json
+from probescope.profile.checkpoints import Checkpoints
+from probescope.profile.destination import Destination
+from probescope.profile.recorder import Recorder
+from probescope.profile.recording import KINDS, Recording
+from probescope.profile.tables import Tables
+
+PROGRAM = "stacks"
+# 4 MiB on each CPU: the first second of a large application describes thousands of paths.
+SETTINGS = ("BPFTRACE_PERF_RB_PAGES=1024", "BPFTRACE_STRLEN=200", "BPFTRACE_MAX_STRLEN=200")
+# Rows of each table.
+TOP = 10
+COMM_BYTES = 64
+
+
+def run(options: Any) -> int:
+    destination = Destination(options.output, options.force)
+    path = program(PROGRAM)
+    machine.kernel()
+    bpftrace = machine.bpftrace()
+    prefix = machine.privilege()
+    process = trace.find_or_trust(options.pid, bool(prefix))
+    names = probes(path)
+    machine.check_numbers(bpftrace, names)
+    semaphores = trace.check_process(process, names) if process else []
+    output = Output(options, names, destination)
+    words = trace.command(bpftrace.path, options.pid, str(path), [], MAP_KEYS)
+    words[2:2] = SETTINGS  # behind `env -i`
+    measurement = trace.Measurement([*prefix, *words], output, process, names)
+    interrupted = False
+    try:
+        measurement.attach(semaphores)
+        trace.check_served(options.pid, measurement.answers(), output)
+        until = "" if options.seconds else ", until Ctrl-C"
+        print(f"recording process {options.pid}{until}", file=sys.stderr)
+        measurement.read(options.seconds, options.max_overhead)
+    except KeyboardInterrupt:
+        interrupted = True
+        measurement.read_to_the_flush()
+    except CommandError:
+        measurement.end()
+        raise
+    output.interrupted = interrupted
+    return measurement.finish()
+
+
+class Output:
+    """Takes bpftrace's output, and writes the file at the end."""
+
+    def __init__(self, options: Any, names: List[str], destination: Destination) -> None:
+        self.result = Result(options.pid, PROGRAM)
+        # Whether Ctrl-C has ended it.
+        self.interrupted = False
+        self._options = options
+        self._names = names
+        self._destination = destination
+        self._warnings: List[str] = []
+        self._threads: Dict[str, str] = {}
+        self._recorder = Recorder(KINDS)
+        self._lines = StackLines(self._recorder, options.pid, self._name_threads)
+        self._checkpoints = Checkpoints(destination, self._recording, self.say)
+
+    def say(self, text: str) -> None:
+        """Prints a warning on stderr, and adds it to the warnings in JSON."""
+        self._warnings.append(text)
+        line = Terminal(sys.stderr, self._options.color).paint(f"probescope: {clean(text)}", "warning")
+        print(line, file=sys.stderr)
+
+    def take(self, line: bytes) -> List[str]:
+        """Takes a line of `bpftrace -f json`. Returns the lines to print at once."""
+        kind, data = trace.message(line)
+        if kind in ("map", "hist"):
+            self.result.add(data)
+        elif kind == "lost_events":
+            self.result.lost_events += int(data["events"])
+        elif kind == "printf":
+            self._lines.receive(str(data).rstrip("\n"))
+            self._checkpoints.step()
+        return []
+
+    def finish(self, room: int) -> List[str]:
+        """Writes the file. Returns the last lines. Raises CommandError when no second ended."""
+        self._checkpoints.stop()
+        if self.result.ended:
+            self._lines.numbered.fired(self.result.sum("number"))
+            self._lines.rest()
+        if not self._lines.wall_ns:
+            pid = self.result.pid
+            raise CommandError(
+                f"nothing is known of process {pid}: no interval ended", f"{trace.CHECK} -p {pid}"
+            )
+        self._say_what_is_missing()
+        recording = self._recording()
+        for glob in recording.choose_own(self._options.own).unmatched:
+            self.say(f"no file matches --own {glob}")
+        written = self._destination.write(recording)
+        tables = Tables(recording, by_of([recording], None), TOP)
+        if not self._options.json:
+            return [*tables.lines(), "", f"{self._destination.path}, {size(written)}"]
+        told = {"schema": SCHEMA, "command": "record", **tables.fields(), "warnings": self._warnings}
+        return [to_json({**told, "file": self._destination.path, "bytes": written})]
+
+    def _say_what_is_missing(self) -> None:
+        events = self._missing()
+        if events:
+            self.say(lost.WARNINGS["events"].format(number=events))
+        for text in self._recorder.truncated:
+            self.say(f"shortened: {text}")
+        if self._recorder.lost_paths:
+            self.say(f"{self._recorder.lost_paths} paths have no names: they were lost")
+        if self.interrupted:
+            self.say(f"interrupted after {self._seconds():.1f} s")
+
+    def _missing(self) -> int:
+        return max(self._lines.numbered.missing, self.result.lost_events)
+
+    def _name_threads(self, threads: Sequence[int]) -> None:
+        """A thread may have got another name meanwhile."""
+        for number in threads:
+            name = _name(self.result.pid, number)
+            if name is not None:
+                self._threads[str(number)] = name
+
+    def _seconds(self) -> float:
+        return round((self._lines.end - (self._lines.began or 0)) / 1e9, 3)
+
+    def _recording(self) -> Recording:
+        recording = self._recorder.recording(self._metadata())
+        begin = self._moment(self._recorder.begin)
+        recording.begin_ns = round(begin.timestamp() * 1e6) * 1000 if begin else 0
+        recording.duration_ns = round(self._seconds() * 1e9)
+        return recording
+
+    def _moment(self, ns: Optional[int]) -> Optional[datetime]:
+        return None if ns is None else self.result.monotonic(ns)
+
+    def _metadata(self) -> Dict[str, Any]:
+        """Returns the object that docs/schema/recording.json describes."""
+        lines, known = self._lines, self.result.known
+        begin, end = iso(self._moment(lines.began)), iso(self._moment(lines.end))
+        looking = ratio(lines.looking_ns, lines.cpu_ns)
+        process = {
+            "pid": self.result.pid,
+            "runtime": known.get("runtime"),
+            "version": known.get("version"),
+            "begin": begin,
+            "end": end,
+            "seconds": round(lines.wall_ns / 1e9, 3),
+            "cpu_share": ratio(lines.cpu_ns, lines.wall_ns),
+            "looking_share": looking,
+            "left_out": None,
+            "wall_ns": lines.wall_ns,
+            "cpu_ns": lines.cpu_ns,
+            "threads": dict(self._threads),
+        }
+        losses = {"rows": lines.dropped, "samples": lines.missed, "paths": self._recorder.lost_paths}
+        return {
+            "schema": SCHEMA,
+            "probescope": known.get("library"),
+            "kinds": [kind.described() for kind in KINDS],
+            "duration": self._options.seconds,
+            "by_request": False,
+            "begin": begin,
+            "end": end,
+            "seconds": self._seconds(),
+            "bucket_ns": self._recorder.bucket_ns,
+            "processes": [process],
+            "looking_share": looking,
+            "own": {"by": "process", "globs": []},
+            "lost": {"events": self._missing(), **losses},
+            "truncated": self._recorder.truncated,
+            "not_covered": [],
+            "warnings": list(self._warnings),
+            "interrupted": self.interrupted,
+            "ended": self.result.ended,
+        }
+
+
+def _name(pid: int, thread: int) -> Optional[str]:
+    try:
+        with open(f"/proc/{pid}/task/{thread}/comm", "rb") as file:
+            return file.read(COMM_BYTES).decode(errors="replace").rstrip("\n")
+    except OSError:
+        return None
