@@ -5,6 +5,7 @@ require_relative "definition_generator"
 require_relative "commands_page"
 require_relative "tracing_generator"
 require_relative "info_generator"
+require_relative "page_generator"
 require_relative "program_generator"
 require_relative "schema_generator"
 require_relative "syscalls_generator"
@@ -15,6 +16,7 @@ desc "Generate the C header and sites, #{AbiGenerator::REFERENCE} and lib/probes
      "their tables of system calls from #{SyscallsGenerator::SOURCE}; " \
      "the programs from #{ProgramGenerator::SOURCES}; " \
      "the JSON Schemas and the tables of the commands from #{SchemaGenerator::SOURCE}; " \
+     "#{PageGenerator::PATH} from #{PageGenerator::SOURCE}; " \
      "#{CommandsPage::PATH} from --help"
 task :generate do
   root = File.expand_path("..", __dir__)
@@ -25,5 +27,6 @@ task :generate do
   ProgramGenerator.write(root)
   SchemaGenerator.write(root)
   DefinitionGenerator.write(root)
+  PageGenerator.write(root)
   CommandsPage.write(root)
 end

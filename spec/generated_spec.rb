@@ -4,6 +4,7 @@ require_relative "../rakelib/abi_generator"
 require_relative "../rakelib/definition_generator"
 require_relative "../rakelib/tracing_generator"
 require_relative "../rakelib/info_generator"
+require_relative "../rakelib/page_generator"
 require_relative "../rakelib/commands_page"
 require_relative "../rakelib/program_generator"
 require_relative "../rakelib/schema_generator"
@@ -33,6 +34,11 @@ RSpec.describe "The files generated from providers" do
     it "#{SchemaGenerator.path(command)} is up to date (rake generate)" do
       expect(File.read(File.join(Support::ROOT, SchemaGenerator.path(command)))).to eq(schemas.text(command))
     end
+  end
+
+  it "#{PageGenerator::PATH} is up to date (rake generate)" do
+    expect(File.read(File.join(Support::ROOT, PageGenerator::PATH)))
+      .to eq(PageGenerator.new(Support::ROOT).text)
   end
 
   it "include every program: each has a template" do

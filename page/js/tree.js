@@ -1,0 +1,193 @@
+// Sums over the cells of a recording, and the tree of functions that the flame graph draws.
+(function () {
+  // The functions of all recordings of the page, each with one number. Recordings of two versions
+  // have a function in common even if an edit above it has moved its definition.
+  probescope.Functions = class {
+    constructor(moved) {
+      this.moved = moved;
+      this.list = [];
+      this.numbers = new Map();
+    }
+
+    number(frame) {
+      const key = frame.name + "\0" + frame.path + "\0" + (this.moved ? "" : frame.defined);
+      let number = this.numbers.get(key);
+      if (number === undefined) {
+        number = this.list.length;
+        this.numbers.set(key, number);
+        this.list.push({name: frame.name, path: frame.path, defined: frame.defined, own: frame.own, what: frame.what});
+      }
+      return number;
+    }
+  };
+
+  // What is known of the nodes of a recording, whatever is selected.
+  //   functions  the function of each node
+  //   own        the nearest node of the application: the node itself, or a caller; 0 if none is
+  //   called     the node that this one called, 0 for itself
+  //   first      whether no caller is of the same function
+  probescope.Paths = class {
+    constructor(recording, functions) {
+      const {parent, frame} = recording.nodes;
+      this.recording = recording;
+      this.size = parent.length;
+      this.ofFrame = Uint32Array.from(recording.frames, (one) => functions.number(one));
+      this.functions = new Uint32Array(this.size);
+      this.own = new Uint32Array(this.size);
+      this.called = new Uint32Array(this.size);
+      this.first = new Uint8Array(this.size);
+      for (let node = 1; node < this.size; node++) {
+        const number = this.functions[node] = this.ofFrame[frame[node]];
+        const caller = parent[node];
+        const own = recording.frames[frame[node]].own;
+        this.own[node] = own ? node : this.own[caller];
+        this.called[node] = own ? 0 : (this.called[caller] || node);
+        let above = caller;
+        while (above !== 0 && this.functions[above] !== number) above = parent[above];
+        this.first[node] = above === 0 ? 1 : 0;
+      }
+    }
+
+    // The weight (or count) of each node by itself. filter: {kind, from, to, series}; series: for
+    // each one, whether it counts.
+    sums(filter, figure) {
+      const {bucket, series, kind, node} = this.recording.cells;
+      const values = this.recording.cells[figure];
+      const found = new Float64Array(this.size);
+      for (let i = 0; i < node.length; i++) {
+        if (kind[i] === filter.kind && bucket[i] >= filter.from && bucket[i] < filter.to && filter.series[series[i]]) {
+          found[node[i]] += values[i];
+        }
+      }
+      return found;
+    }
+
+    // With everything that a node calls: children have higher numbers than their callers.
+    totals(self) {
+      const {parent} = this.recording.nodes;
+      const found = Float64Array.from(self);
+      for (let node = this.size - 1; node > 0; node--) found[parent[node]] += found[node];
+      return found;
+    }
+
+    // The rows of the table, as a Map from the number of a function to its figures. by: "own", "self"
+    // or "total". What has no function of the application is in the row of OUTSIDE.
+    rows(by, self, other) {
+      const rows = new Map();
+      const {frame} = this.recording.nodes;
+      const row = (key) => {
+        let one = rows.get(key);
+        if (!one) rows.set(key, one = {key, self: 0, total: 0, other: 0, lines: new Map(), called: new Map()});
+        return one;
+      };
+      const add = (map, key, value) => map.set(key, (map.get(key) || 0) + value);
+      const totals = this.totals(self);
+      for (let node = 0; node < this.size; node++) {
+        if (self[node] !== 0 || other[node] !== 0) {
+          const at = by === "own" ? this.own[node] : node;
+          const one = row(at === 0 ? probescope.OUTSIDE : this.functions[at]);
+          one.self += self[node];
+          one.other += other[node];
+          if (at !== 0) add(one.lines, this.recording.frames[frame[at]].line, self[node]);
+          else one.total += self[node];
+          const called = at === 0 ? node : this.called[node];
+          if (by === "own" && called !== 0) add(one.called, this.functions[called], self[node]);
+        }
+        const counts = by !== "own" || this.own[node] === node;
+        if (node !== 0 && counts && this.first[node] && totals[node] !== 0) {
+          row(this.functions[node]).total += totals[node];
+        }
+      }
+      return rows;
+    }
+
+    // {line => [self, total]} of a file. A line counts once in a path, as often as it is on it.
+    lines(path, self) {
+      const {parent, frame} = this.recording.nodes;
+      const frames = this.recording.frames;
+      const totals = this.totals(self);
+      const found = new Map();
+      for (let node = 1; node < this.size; node++) {
+        const one = frames[frame[node]];
+        if (one.path !== path || totals[node] === 0) continue;
+        let sums = found.get(one.line);
+        if (!sums) found.set(one.line, sums = [0, 0]);
+        sums[0] += self[node];
+        let above = parent[node];
+        while (above !== 0 && !(frames[frame[above]].line === one.line && frames[frame[above]].path === path)) {
+          above = parent[above];
+        }
+        if (above === 0) sums[1] += totals[node];
+      }
+      return found;
+    }
+
+    // The weight of each of `count` equal parts of the recording's time, among the cells that count.
+    times(filter, figure, buckets, count) {
+      const {bucket, series, kind} = this.recording.cells;
+      const values = this.recording.cells[figure];
+      const found = new Float64Array(count);
+      for (let i = 0; i < bucket.length; i++) {
+        if (kind[i] === filter.kind && filter.series[series[i]]) {
+          found[Math.min(count - 1, Math.floor(bucket[i] * count / buckets))] += values[i];
+        }
+      }
+      return found;
+    }
+  };
+
+  probescope.OUTSIDE = -1;
+
+  // Call paths by function, of all recordings of the page together. With applicationOnly, a library
+  // is part of the function that called it, and paths without the application are the node OUTSIDE.
+  probescope.Tree = class {
+    constructor(paths, applicationOnly) {
+      this.parent = [0];
+      this.functions = [probescope.OUTSIDE];
+      const numbers = new Map();
+      const child = (parent, number) => {
+        const key = parent * 4294967296 + number;
+        let node = numbers.get(key);
+        if (node === undefined) {
+          node = this.parent.length;
+          numbers.set(key, node);
+          this.parent.push(parent);
+          this.functions.push(number);
+        }
+        return node;
+      };
+      this.maps = paths.map((one) => {
+        const {parent, frame} = one.recording.nodes;
+        const map = new Uint32Array(one.size);
+        for (let node = 1; node < one.size; node++) {
+          const caller = map[parent[node]];
+          const left = applicationOnly && !one.recording.frames[frame[node]].own;
+          map[node] = left ? caller : child(caller, one.functions[node]);
+        }
+        return map;
+      });
+      if (applicationOnly) {
+        this.outside = this.parent.length;
+        this.parent.push(0);
+        this.functions.push(probescope.OUTSIDE);
+      }
+      this.size = this.parent.length;
+      this.children = Array.from({length: this.size}, () => []);
+      for (let node = 1; node < this.size; node++) this.children[this.parent[node]].push(node);
+    }
+
+    // Self and total of each node, from the sums of the recording's nodes.
+    sums(index, self) {
+      const map = this.maps[index];
+      const own = new Float64Array(this.size);
+      for (let node = 0; node < map.length; node++) own[map[node]] += self[node];
+      if (this.outside) {
+        own[this.outside] = own[0];
+        own[0] = 0;
+      }
+      const total = Float64Array.from(own);
+      for (let node = this.size - 1; node > 0; node--) total[this.parent[node]] += total[node];
+      return {self: own, total};
+    }
+  };
+})();
