@@ -17,7 +17,8 @@ Gem::Specification.new do |spec|
   # has no git.
   spec.files = Dir.chdir(__dir__) do
     Dir["exe/*", "lib/**/*.rb", "ext/{core/*,libstapsdt}/*.{c,h}", "ext/ruby/{*.{c,h,rb},depend}",
-        "providers/*.{bt,yml}", "docs/**/*.{md,svg}", "docs/schema/*.json",
+        "providers/*.{bt,yml}", "page/page.gen.html", "page/vendor/LICENSES",
+        "docs/**/*.{md,svg}", "docs/schema/*.json",
         "LICENSE", "README.md", "CHANGELOG.md", "SECURITY.md"]
       .select { |path| File.file?(path) && !path.start_with?("ext/core/test/") }
   end

@@ -93,7 +93,7 @@ class BuildExtension(build_ext):
 
 
 class BuildPython(build_py):
-    """Adds the bpftrace programs, which belong to both languages, and the .pth file, whose place is
+    """Adds the bpftrace programs and the page, which belong to both languages, and the .pth file, whose place is
     beside the package.
     """
 
@@ -106,6 +106,7 @@ class BuildPython(build_py):
         programs.mkdir(parents=True)
         for path in glob("providers/*.bt"):
             self.copy_file(path, str(programs))
+        self.copy_file("page/page.gen.html", str(Path(self.build_lib, "probescope", "profile")))
         self.copy_file("python/probescope.pth", self.build_lib)
 
 

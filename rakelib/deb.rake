@@ -31,7 +31,9 @@ module Deb
   end
 
   def stage
-    Dir.glob("{lib/**/*.rb,providers/*.bt}", base: @source).each { |path| put(path, "#{HOME}/#{path}") }
+    Dir.glob("{lib/**/*.rb,providers/*.bt,page/page.gen.html}", base: @source).each do |path|
+      put(path, "#{HOME}/#{path}")
+    end
     put("packaging/deb/helper", "#{HOME}/helper", 0o755)
     # The system's Ruby, even if a user's PATH begins with another one.
     put("exe/probescope", "#{HOME}/exe/probescope", 0o755) { |text| text.sub(/\A#!.*/, "#!/usr/bin/ruby") }

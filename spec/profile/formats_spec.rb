@@ -57,8 +57,8 @@ RSpec.describe "A recording" do
     rows = %w[own self total].to_h { |by| [by, Probescope::Profile::Summary.new(recording, 0, by).shown] }
     %w[own self].each { |by| expect(rows[by].sum { |row| row[:weight] }).to eq(1_100_000_000) }
     expect(rows["own"].map { |row| row.values_at(:function, :weight) }).to eq(
-      [["Shop#pay", 700_000_000], ["Shop#serve", 250_000_000], ["Shop#<img src=x onerror=alert(1)>;;", 100_000_000],
-       [nil, 50_000_000]]
+      [["Shop#pay", 700_000_000], ["Shop#serve", 250_000_000],
+       ["Shop#<img src=x onerror=alert(1)>;;", 100_000_000], [nil, 50_000_000]]
     )
     pay = rows["own"].first
     expect(pay).to include(line_at: {file: "/srv/shop/app.rb", line: 9}, self_share: 0.636364)
@@ -120,7 +120,8 @@ RSpec.describe "A recording" do
 
     it "is refused when a newer version has made it" do
       path = profiles.write(recording, file(".pb.gz"))
-      File.binwrite(path, Zlib.gunzip(File.binread(path)).sub("probescope recording 1", "probescope recording 2"))
+      text = Zlib.gunzip(File.binread(path)).sub("probescope recording 1", "probescope recording 2")
+      File.binwrite(path, text)
       expect { read(path) }.to raise_error(Probescope::Tracing::Misused, /newer probescope/)
     end
   end

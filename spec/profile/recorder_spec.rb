@@ -53,7 +53,8 @@ RSpec.describe Probescope::Profile::Recorder do
 
   it "ignores lines of another form, and paths that are their own callers" do
     odd = ["f 7 2 11 12 5 1 1 100\ta", "f 7 3 12 11 5 1 1 100\tb", "s 7 4 1 12 71 0 1 1000000 1",
-           "s 7 x 1 12", "", "q", "f", "s 7 5 9 12 71 0 1 1000000 1", "= 7 6 1 2000000000 1000000000 1 0 0 0 1"]
+           "s 7 x 1 12", "", "q", "f", "s 7 5 9 12 71 0 1 1000000 1",
+           "= 7 6 1 2000000000 1000000000 1 0 0 0 1"]
     recording = profiles.recording([lines.first, *odd])
     expect(paths(recording)).to eq("a;b" => 1)
   end

@@ -26,6 +26,7 @@ module Probescope
       EXAMPLES = <<~TEXT
         probescope convert shop.pb.gz                            the tables
         probescope convert shop.pb.gz --by self --top 0          which functions themselves, all of them
+        probescope convert shop.pb.gz -o shop.html               a page with a flame graph
         probescope convert shop.pb.gz -o shop.speedscope.json    for https://www.speedscope.app
         probescope convert shop.pb.gz -o shop.collapsed          for flamegraph.pl
         probescope convert shop.pb.gz --json | jq '.kinds[0].rows[0]'

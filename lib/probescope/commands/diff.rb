@@ -2,6 +2,7 @@
 
 require_relative "base"
 require_relative "own_option"
+require_relative "../profile/destination"
 require_relative "../profile/diff"
 require_relative "../profile/pprof_reader"
 require_relative "../tracing/list_renderer"
@@ -14,7 +15,7 @@ module Probescope
     class Diff < Base
       include OwnOption
 
-      USAGE = "diff BEFORE.pb.gz AFTER.pb.gz [options]"
+      USAGE = "diff BEFORE.pb.gz AFTER.pb.gz [-o FILE.html] [options]"
       ABOUT = <<~TEXT
         Which functions cost more or less than before? Compares two recordings of `probescope record`.
         Shows the functions that differ by more than chance: the figures are divided into up to 20 spans of
@@ -26,10 +27,12 @@ module Probescope
       TEXT
       EXAMPLES = <<~TEXT
         probescope diff before.pb.gz after.pb.gz
+        probescope diff before.pb.gz after.pb.gz -o changes.html
         probescope diff before.pb.gz after.pb.gz --per cpu      shares, where the load was another one
         probescope diff before.pb.gz after.pb.gz --json | jq '.kinds[0].rows[] | select(.changed)'
       TEXT
-      TOO_SHORT = "the recordings have too few spans of time to tell a change from chance: record 5 s at least"
+      TOO_SHORT = "the recordings have too few spans of time to tell a change from chance: " \
+                  "record 5 s at least"
       # The least change that is shown, in percent of the whole.
       MIN = 1.0
 
@@ -53,6 +56,10 @@ module Probescope
                   "the least change, #{MIN.to_i} by default, in percent of the whole") do |min|
           @min = min
         end
+        parser.on("-o", "--output FILE", "writes FILE.html, a page with a red and blue flame graph") do |path|
+          @output = path
+        end
+        parser.on("--force", "replaces FILE") { @force = true }
         parser.on("--json", "one JSON object with every row instead of the tables") { @json = true }
       end
 
@@ -64,13 +71,32 @@ module Probescope
       end
 
       def call
+        page = {".html" => Profile::Page}
+        destination = Profile::Destination.new(@output, force: @force, formats: page) if @output
         recordings = @inputs.map { |path| Profile::PprofReader.read(path) }
         choose(recordings) if own_globs.any?
         by = @by || (recordings.all? { |one| Profile::Summary.own?(one) } ? "own" : "self")
         diff = Profile::Diff.new(*recordings, by: by, per: @per, min: @min / 100)
         warn "probescope: #{TOO_SHORT}" if diff.too_short?
+        return write(destination, diff, recordings) if destination
+
         puts @json ? json(diff, recordings) : text(diff, recordings)
         0
+      end
+
+      def write(destination, diff, recordings)
+        bytes = destination.save { |io| Profile::Page.compare(*recordings, io, diff: of_the_page(diff)) }
+        puts "#{destination.path}, #{Tracing::Figure.bytes(bytes)}"
+        0
+      end
+
+      # What the page shows of the comparison.
+      def of_the_page(diff)
+        kinds = diff.kinds.to_h do |kind|
+          changed = diff.rows(kind).select(&:changed).map { |row| [row.name, row.path] }
+          [kind, {factors: diff.factors(kind), changed: changed}]
+        end
+        {by: diff.by, per: diff.per, kinds: kinds}
       end
 
       def choose(recordings)
@@ -81,9 +107,10 @@ module Probescope
 
       def json(diff, recordings)
         kinds = diff.kinds.map { |kind| kind(diff, kind) }
-        Tracing::Text.answer(name, {pids: recordings.flat_map { |one| pids(one) }.uniq,
-                                    before: side(recordings.first), after: side(recordings.last),
-                                    by: diff.by, per: diff.per, kinds: kinds, warnings: diff.too_short? ? [TOO_SHORT] : []})
+        before, after = recordings.map { |one| side(one) }
+        Tracing::Text.answer(name, {pids: before[:pids] | after[:pids], before: before, after: after,
+                                    by: diff.by, per: diff.per, kinds: kinds,
+                                    warnings: diff.too_short? ? [TOO_SHORT] : []})
       end
 
       def pids(recording) = recording.metadata.fetch(:processes, []).map { |one| one[:pid] }

@@ -23,7 +23,8 @@ module Probescope
 
         paths = recording.frames.reject(&:what).map(&:path).uniq
         own.unmatched.each do |glob|
-          yield "no file matches --own #{glob}; the nearest: #{Tracing::Nearest.names(glob, paths).join(", ")}"
+          nearest = Tracing::Nearest.names(glob, paths)
+          yield "no file matches --own #{glob}; the nearest: #{nearest.join(", ")}"
         end
       end
     end

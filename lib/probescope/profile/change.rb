@@ -10,6 +10,7 @@ module Probescope
       LIMITS = {4 => 23.34, 5 => 15.55, 6 => 12.04, 7 => 10.11, 8 => 8.91, 9 => 8.11, 10 => 7.53, 12 => 6.77,
                 14 => 6.29, 16 => 5.96, 20 => 5.55, 25 => 5.25, 30 => 5.06, 40 => 4.84, 60 => 4.64,
                 120 => 4.45}.freeze
+
       module_function
 
       # Welch's t-test (doi:10.1093/biomet/34.1-2.28). The values of one series are spans of time, so a

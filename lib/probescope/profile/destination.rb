@@ -3,6 +3,7 @@
 require_relative "../tracing/error"
 require_relative "../tracing/figure"
 require_relative "collapsed"
+require_relative "page"
 require_relative "pprof_writer"
 require_relative "speedscope"
 
@@ -11,7 +12,8 @@ module Probescope
     # The file of a recording. Its ending is the format. The file has its name only when it is complete:
     # it is written beside that, and renamed. A checkpoint of a long recording is FILE.part.
     class Destination
-      FORMATS = {".pb.gz" => PprofWriter, ".speedscope.json" => Speedscope, ".collapsed" => Collapsed}.freeze
+      FORMATS = {".html" => Page, ".pb.gz" => PprofWriter, ".speedscope.json" => Speedscope,
+                 ".collapsed" => Collapsed}.freeze
       ENDINGS = FORMATS.keys.join(", ").freeze
       # The owner alone: a recording has paths and routes.
       MODE = 0o600
@@ -25,27 +27,29 @@ module Probescope
 
       attr_reader :path
 
-      # force: whether an existing file is replaced. Raises Tracing::Misused.
-      def initialize(path, force: false)
+      # force: whether an existing file is replaced. formats: those that the command can write. Raises
+      # Tracing::Misused.
+      def initialize(path, force: false, formats: FORMATS)
         @path = path
         @force = force
-        @writer = FORMATS.find { |ending, _| path.end_with?(ending) }&.last
+        @formats = formats
+        @writer = formats.find { |ending, _| path.end_with?(ending) }&.last
         check
       end
 
       def part = "#{@path}.part"
 
-      # Whether the format has one kind only.
-      def one_kind? = @writer == Collapsed
-
-      # Writes the file. kind: for a format with one kind. Returns the number of bytes. Raises
+      # Writes a recording. kind: for a format with one kind. Returns the number of bytes. Raises
       # Tracing::Error when there is no room.
-      def write(recording, kind: 0)
-        replace(@path) { |io| @writer.write(recording, io, kind: kind) }
+      def write(recording, kind: 0) = save { |io| @writer.write(recording, io, kind: kind) }
+
+      # The same with what the block writes.
+      def save(&block)
+        replace(@path, &block)
         File.unlink(part) if File.exist?(part)
         File.size(@path)
       rescue SystemCallError => e
-        raise failed(e, recording, kind)
+        raise failed(e, &block)
       end
 
       # Writes FILE.part, a pprof file whatever the format.
@@ -67,7 +71,8 @@ module Probescope
 
       def check
         unless @writer
-          misused("#{@path.inspect} has no format's ending", "-o FILE with one of the endings #{ENDINGS}")
+          misused("#{@path.inspect} has no format's ending",
+                  "-o FILE with the ending #{@formats.keys.join(", ")}")
         end
         folder = File.dirname(@path)
         unless File.directory?(folder) && File.writable?(folder) && !File.directory?(@path)
@@ -94,9 +99,9 @@ module Probescope
         raise
       end
 
-      def failed(error, recording, kind)
+      def failed(error)
         count = Count.new
-        @writer.write(recording, count, kind: kind)
+        yield count
         time = @checkpoint_at&.getlocal&.strftime("%H:%M:%S")
         rest = "; #{part} is a checkpoint of #{time}" if time
         Tracing::Error.new("cannot write #{@path}, which needs #{Tracing::Figure.bytes(count.bytes)}: " \

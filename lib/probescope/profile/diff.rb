@@ -118,7 +118,9 @@ module Probescope
         weights = one ? one.spans : [0] * spans(side)
         return weights.map { |weight| weight * spans(side) * factor(side, kind) } unless @per == "cpu"
 
-        weights.zip(@wholes[[side, kind]]).filter_map { |weight, whole| weight.fdiv(whole) if whole.positive? }
+        weights.zip(@wholes[[side, kind]]).filter_map do |weight, whole|
+          weight.fdiv(whole) if whole.positive?
+        end
       end
 
       # {[name, path] => Side}. Of several functions with one name and path, the figures are added up.

@@ -10,8 +10,9 @@ from probescope.command import cells, tables
 from probescope.command.convert import by_of, choose_own
 from probescope.command.definitions import LISTS, SCHEMA
 from probescope.command.result import clock, decimals
-from probescope.command.text import to_json
-from probescope.profile import pprof_reader
+from probescope.command.text import size, to_json
+from probescope.profile import page, pprof_reader
+from probescope.profile.destination import Destination
 from probescope.profile.diff import Diff, Row
 from probescope.profile.recording import Recording
 from probescope.profile.tables import processes_of
@@ -25,14 +26,33 @@ TOO_SHORT = "the recordings have too few spans of time to tell a change from cha
 
 
 def run(options: Any) -> int:
+    page_alone = {".html": page.write}
+    destination = Destination(options.output, options.force, page_alone) if options.output else None
     recordings = [pprof_reader.read(path) for path in (options.before, options.after)]
     for recording in recordings:
         choose_own(recording, options.own)
     diff = Diff(recordings[0], recordings[1], by_of(recordings, options.by), options.per, options.min / 100)
     if diff.too_short:
         print(f"probescope: {TOO_SHORT}", file=sys.stderr)
+    if destination:
+        before, after = recordings
+        written = destination.save(lambda file: page.compare(before, after, file, _of_the_page(diff)))
+        print(f"{destination.path}, {size(written)}")
+        return 0
     print(to_json(_object(diff, recordings)) if options.json else "\n".join(_lines(diff, recordings)))
     return 0
+
+
+def _of_the_page(diff: Diff) -> Dict[str, Any]:
+    """Returns what the page shows of the comparison."""
+    kinds = {
+        kind: {
+            "factors": list(diff.factors(kind)),
+            "changed": [[row.name, row.path] for row in diff.rows(kind) if row.changed],
+        }
+        for kind in diff.kinds
+    }
+    return {"by": diff.by, "per": diff.per, "kinds": kinds}
 
 
 def _object(diff: Diff, recordings: List[Recording]) -> Dict[str, Any]:

@@ -287,7 +287,7 @@ def define_recordings(add: Add) -> None:
     record = add(
         "record",
         "record the call paths that are on the CPU, for each second and thread, into a file whose ending "
-        "is the format: .pb.gz, .speedscope.json, .collapsed; as root, or through sudo",
+        "is the format: .html, .pb.gz, .speedscope.json, .collapsed; as root, or through sudo",
         f"sudo {NAME} record -p 4711 -d 30 -o shop.pb.gz",
         f"sudo {NAME} record -p 4711 -o shop.pb.gz      until Ctrl-C",
     )
@@ -315,7 +315,7 @@ def define_recordings(add: Add) -> None:
     convert = add(
         "convert",
         "show the tables of a recording (`probescope record`), or write it in the format that the ending "
-        "of -o names: .pb.gz, .speedscope.json, .collapsed",
+        "of -o names: .html, .pb.gz, .speedscope.json, .collapsed",
         f"{NAME} convert shop.pb.gz",
         f"{NAME} convert shop.pb.gz --by self --top 0",
         f"{NAME} convert shop.pb.gz -o shop.speedscope.json",
@@ -336,6 +336,10 @@ def define_recordings(add: Add) -> None:
     )
     diff.add_argument("before", metavar="BEFORE", help="a .pb.gz file")
     diff.add_argument("after", metavar="AFTER", help="another one")
+    diff.add_argument(
+        "-o", "--output", metavar="FILE", help="write FILE.html, a page with a red and blue flame graph"
+    )
+    diff.add_argument("--force", action="store_true", help="replace the file")
     diff.add_argument(
         "--per",
         choices=("time", "request", "cpu"),

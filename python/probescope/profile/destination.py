@@ -9,15 +9,16 @@ from typing import IO, Callable, Dict, Iterator, Optional
 
 from probescope.command.errors import CommandError, Usage
 from probescope.command.text import size
-from probescope.profile import collapsed, pprof_writer, speedscope
+from probescope.profile import collapsed, page, pprof_writer, speedscope
 from probescope.profile.recording import Recording
 
-FORMATS: Dict[str, Callable[[Recording, IO[bytes], int], None]] = {
+Formats = Dict[str, Callable[[Recording, IO[bytes], int], None]]
+FORMATS: Formats = {
+    ".html": page.write,
     ".pb.gz": pprof_writer.write,
     ".speedscope.json": speedscope.write,
     ".collapsed": collapsed.write,
 }
-ENDINGS = ", ".join(FORMATS)
 # The owner alone: a recording has paths and routes.
 MODE = 0o600
 FOLDER = "-o a file in a folder that you may write to"
@@ -47,15 +48,18 @@ class Destination:
     of a long recording is FILE.part.
     """
 
-    def __init__(self, path: str, force: bool = False) -> None:
-        """force: whether an existing file is replaced. Raises Usage."""
+    def __init__(self, path: str, force: bool = False, formats: Optional[Formats] = None) -> None:
+        """force: whether an existing file is replaced. formats: those that the command can write; all
+        by default. Raises Usage.
+        """
+        formats = formats or FORMATS
         self.path = path
         self.part = f"{path}.part"
         # When the last checkpoint was written.
         self.checkpoint_at: Optional[datetime] = None
-        write = next((one for ending, one in FORMATS.items() if path.endswith(ending)), None)
+        write = next((one for ending, one in formats.items() if path.endswith(ending)), None)
         if not write:
-            raise Usage(f"{path!r} has no format's ending", f"-o FILE with one of the endings {ENDINGS}")
+            raise Usage(f"{path!r} has no format's ending", f"-o FILE with the ending {', '.join(formats)}")
         self._write = write
         folder = os.path.dirname(path) or "."
         if not (os.path.isdir(folder) and os.access(folder, os.W_OK)) or os.path.isdir(path):
@@ -71,17 +75,21 @@ class Destination:
             )
 
     def write(self, recording: Recording, kind: int = 0) -> int:
-        """Writes the file. kind: for a format with one kind. Returns the number of bytes. Raises
+        """Writes a recording. kind: for a format with one kind. Returns the number of bytes. Raises
         CommandError when there is no room.
         """
+        return self.save(lambda file: self._write(recording, file, kind))
+
+    def save(self, write: Callable[[IO[bytes]], None]) -> int:
+        """The same with what the function writes."""
         try:
             with self._replaced(self.path) as file:
-                self._write(recording, file, kind)
+                write(file)
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.part)
             return os.path.getsize(self.path)
         except OSError as error:
-            raise self._failed(error, recording, kind) from None
+            raise self._failed(error, write) from None
 
     def checkpoint(self, recording: Recording) -> None:
         """Writes FILE.part, a pprof file whatever the format."""
@@ -108,9 +116,9 @@ class Destination:
             self.remove_unfinished()
             raise
 
-    def _failed(self, error: OSError, recording: Recording, kind: int) -> CommandError:
+    def _failed(self, error: OSError, write: Callable[[IO[bytes]], None]) -> CommandError:
         count = _Count()
-        self._write(recording, count, kind)  # type: ignore[arg-type]
+        write(count)  # type: ignore[arg-type]
         rest = ""
         if self.checkpoint_at:
             rest = f"; {self.part} is a checkpoint of {self.checkpoint_at:%H:%M:%S}"

@@ -86,6 +86,10 @@ class Diff:
         )
         return before, after
 
+    def factors(self, kind: str) -> Tuple[float, float]:
+        """The factors by which weights are multiplied, which say what the figures are per."""
+        return self._factor(0, kind), self._factor(1, kind)
+
     def rows(self, kind: str) -> List[Row]:
         """Returns the rows, the largest difference first."""
         if kind not in self._rows:
