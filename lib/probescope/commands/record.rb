@@ -126,6 +126,9 @@ module Probescope
                                  @failed.next_step)
       end
 
+      # The program itself ends a process's interval, at the first flush after the duration.
+      def program_arguments = [Tracing::Program.closing(@seconds)]
+
       # Returns the Checks. What ended bpftrace is an error only where nothing was recorded.
       def checked(result)
         found = checks(result)
@@ -145,17 +148,39 @@ module Probescope
         @missing = @lines.states.sum { |pid, state| state.numbered.missing(last_number(result, pid)) }
       end
 
-      # nil if the process goes on: its lines after its last second are not in the recording, and
-      # bpftrace drops some of them while it ends.
-      def last_number(result, pid) = result.ended?(pid) ? result.last_number(pid) : nil
+      # The weight of what did not arrive, {name of the kind => weight}: the program adds up all of it.
+      def lost_weights(result)
+        @kinds.to_h do |kind|
+          lost = result.map("sum").sum do |key, weight|
+            pid, number = Tracing::Result.numbers(key)
+            state = @lines.states[process(pid)] if number == kind.number
+            state && last_number(result, process(pid)) ? Tracing::Result.number(weight) - state.weights[number] : 0
+          end
+          [kind, lost]
+        end
+      end
+
+      # nil if the interval of the process has not ended: its lines after its last second are not in the
+      # recording, and bpftrace drops some of them while it ends.
+      def last_number(result, pid)
+        result.last_number(pid) if result.ended?(pid) || !result.goes_on?(pid)
+      end
 
       def tell(result)
+        tell_lost(result) if result
         @recorder.truncated.each { |text| say("shortened: #{text}") }
         paths = @recorder.lost_paths
         say("#{paths} paths have no names: they were lost") if paths.positive?
         return unless interrupted?(result)
 
         say("interrupted after #{format("%.1f", seconds)} s")
+      end
+
+      def tell_lost(result)
+        lost_weights(result).select { |_, weight| weight.positive? }.each do |kind, weight|
+          text = Tracing::Cells.weight({unit: kind.unit, weight: weight}, :weight)
+          say("#{text} of #{kind.name} is in no row: it was lost with these events")
+        end
       end
 
       def interrupted?(result) = result&.reason == :stopped

@@ -2,6 +2,7 @@
 
 require_relative "bounds"
 require_relative "bpftrace"
+require_relative "locked_memory"
 require_relative "tool"
 
 module Probescope
@@ -39,7 +40,7 @@ module Probescope
         # process group of its own, so that Ctrl-C reaches only the command.
         env = {**Tool::ENVIRONMENT, "BPFTRACE_MAP_KEYS_MAX" => order.keys.to_s,
                                     "BPFTRACE_MAX_MAP_KEYS" => order.keys.to_s,
-                                    "BPFTRACE_PERF_RB_PAGES" => order.pages.to_s,
+                                    "BPFTRACE_PERF_RB_PAGES" => LockedMemory.pages(order.pages).to_s,
                                     "BPFTRACE_STRLEN" => order.strings&.to_s,
                                     "BPFTRACE_MAX_STRLEN" => order.strings&.to_s}
         @pid = Process.spawn(env, *command, unsetenv_others: true, in: File::NULL, out: out_writer,

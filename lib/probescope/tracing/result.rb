@@ -249,7 +249,7 @@ module Probescope
       def torn? = @ended.fetch(:unended, []).any? { |pid| !closed?(pid) }
       # Whether the program still counted in a process when bpftrace detached, or the process ended: the
       # program itself had not ended the interval, as after Ctrl-C.
-      def goes_on? = counted.any? { |pid| of("on", pid) == 1 }
+      def goes_on?(pid = nil) = (pid ? [pid] : counted).any? { |one| of("on", one) == 1 }
       # What bpftrace printed on stderr.
       def stderr = @ended[:stderr].to_s
       # The members of the session in their last known state: [Member#to_h, ...], read from JSON.

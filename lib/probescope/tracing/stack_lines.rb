@@ -10,10 +10,14 @@ module Probescope
       # The most figures of one second of a process that are kept. A process has at most 16,384 cells.
       MOST = 1 << 17
 
+      # {mark => how many figures such a line has behind the process and its number}
+      FIGURES = {"f" => 6, "p" => 1, "r" => 1, "s" => 7, "=" => 8}.freeze
+
       # One process. from: when the last second ended, nil before the first one. figures: those of the
-      # second that goes on. wall_ns, cpu_ns, looking_ns: sums.
-      State = Struct.new(:numbered, :from, :figures, :wall_ns, :cpu_ns, :looking_ns, :began, :dropped,
-                         :missed, :taken)
+      # second that goes on. weights: {kind's number => sum of what has arrived}. The others: sums of the
+      # seconds.
+      State = Struct.new(:numbered, :from, :figures, :weights, :wall_ns, :cpu_ns, :looking_ns, :began,
+                         :dropped, :missed, :taken)
 
       # recorder: has the methods path, file, request and second of Profile::Recorder. process: returns
       # the process for the number that bpftrace prints, nil for one that is not traced. The block is
@@ -23,7 +27,7 @@ module Probescope
         @process = process
         @second = second
         @states = Hash.new do |all, pid|
-          all[pid] = State.new(Numbered.new, nil, [], 0, 0, 0, nil, 0, 0, 0)
+          all[pid] = State.new(Numbered.new, nil, [], Hash.new(0), 0, 0, 0, nil, 0, 0, 0)
         end
       end
 
@@ -35,7 +39,8 @@ module Probescope
         head, _, name = text.partition("\t")
         mark, *words = head.split
         pid, number, *figures = words.map { |word| Integer(word, exception: false) }
-        return if number.nil? || figures.include?(nil) || (pid = @process[pid]).nil?
+        return if number.nil? || figures.include?(nil) || FIGURES[mark] != figures.size
+        return unless (pid = @process[pid])
 
         @states[pid].numbered.push(number, [mark, figures, name.scrub]) { |line| take(pid, line) }
       end
@@ -57,7 +62,7 @@ module Probescope
         when "f" then described(figures, name)
         when "p" then @recorder.file(figures.first, name)
         when "r" then @recorder.request(figures.first, name)
-        when "s" then @states[pid].figures << figures if @states[pid].figures.size < MOST
+        when "s" then grew(@states[pid], figures)
         when "=" then ended(pid, *figures)
         end
       end
@@ -65,6 +70,13 @@ module Probescope
       def described(figures, name)
         id, parent, line, defined, flags, file = figures
         @recorder.path(id, parent, name, line, defined, flags, file)
+      end
+
+      def grew(state, figures)
+        return if state.figures.size >= MOST
+
+        state.figures << figures
+        state.weights[figures.first] += figures[5]
       end
 
       # A flush. The first one of a process begins its first second.

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import resource
 import sys
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence
 
 from probescope.command import lost, machine, trace
@@ -23,7 +26,10 @@ from probescope.profile.tables import Tables
 
 PROGRAM = "stacks"
 # 4 MiB on each CPU: the first second of a large application describes thousands of paths.
-SETTINGS = ("BPFTRACE_PERF_RB_PAGES=1024", "BPFTRACE_STRLEN=200", "BPFTRACE_MAX_STRLEN=200")
+PAGES = 1024
+# Every limit of locked memory that systems have has room for so many pages on each CPU.
+LEAST_PAGES = 64
+STRINGS = 200
 # Rows of each table.
 TOP = 10
 COMM_BYTES = 64
@@ -41,7 +47,12 @@ def run(options: Any) -> int:
     semaphores = trace.check_process(process, names) if process else []
     output = Output(options, names, destination)
     words = trace.command(bpftrace.path, options.pid, str(path), [], MAP_KEYS)
-    words[2:2] = SETTINGS  # behind `env -i`
+    # Behind `env -i`. The strings have two names, an old one and a new one.
+    words[2:2] = [
+        f"BPFTRACE_PERF_RB_PAGES={_pages()}",
+        f"BPFTRACE_STRLEN={STRINGS}",
+        f"BPFTRACE_MAX_STRLEN={STRINGS}",
+    ]
     measurement = trace.Measurement([*prefix, *words], output, process, names)
     interrupted = False
     try:
@@ -58,6 +69,25 @@ def run(options: Any) -> int:
         raise
     output.interrupted = interrupted
     return measurement.finish()
+
+
+def _pages() -> int:
+    """Returns the pages of bpftrace's buffer on each CPU for which there is room.
+
+    Buffers are locked memory, of which a process may have 8 MiB by default. Above the limit, bpftrace
+    does not start.
+    """
+    with contextlib.suppress(ValueError, OSError):  # without CAP_SYS_RESOURCE
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    limit, pages = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0], PAGES
+    if limit == resource.RLIM_INFINITY:
+        return pages
+    cpus = max(1, len(list(Path("/sys/devices/system/cpu").glob("cpu[0-9]*"))))
+    # The kernel adds a page to each buffer.
+    most = limit // resource.getpagesize() // cpus - 1
+    while pages > max(most, LEAST_PAGES):
+        pages //= 2
+    return pages
 
 
 class Output:
