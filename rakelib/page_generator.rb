@@ -18,7 +18,7 @@ class PageGenerator
   # In this order: data.js makes the object that the others add to, and main.js begins.
   SCRIPTS = %w[data tree summary timeline tables flame source main].freeze
   # In page.css: the place of the declarations of dark.css.
-  DARK = "DARK"
+  DARK = "--dark: here;"
   # The style that d3-flame-graph adds to the document when it is run.
   ADDED_STYLE = /document\.createElement\("style"\);\w+\.textContent=`([^`]*)`/
 
@@ -48,8 +48,9 @@ class PageGenerator
   # The texts of the scripts of the page.
   def scripts
     @scripts ||= begin
-      libraries = vendored.filter_map { |package| package["file"] && "#{VENDOR}/#{File.basename(package["file"])}" }
-      (libraries + SCRIPTS.map { |name| "page/js/#{name}.js" }).map do |path|
+      libraries = vendored.filter_map { |package| package["file"] && File.basename(package["file"]) }
+      paths = libraries.map { |name| "#{VENDOR}/#{name}" } + SCRIPTS.map { |name| "page/js/#{name}.js" }
+      paths.map do |path|
         read(path).tap { |text| check(path, text) }
       end
     end

@@ -15,11 +15,14 @@ const probescope = {};
 (function () {
   const TYPES = {u8: Uint8Array, u32: Uint32Array, f64: Float64Array};
   const MAGIC = "PSPAGE1\0";
-  const OWN = 1, WHAT = 2;
+  const OWN = 1,
+    WHAT = 2;
 
   async function unpacked(text) {
     if (typeof DecompressionStream === "undefined") {
-      throw new Error("this browser cannot decompress the recording: Chromium 80, Firefox 113, Safari 16.4 or later can");
+      throw new Error(
+        "this browser cannot decompress the recording: Chromium 80, Firefox 113, Safari 16.4 or later can",
+      );
     }
     const binary = atob(text);
     const bytes = new Uint8Array(binary.length);
@@ -51,10 +54,19 @@ const probescope = {};
       recording[table][field] = column(buffer, start, place);
     }
     const text = recording.strings;
-    recording.frames = recording.frames.map(([name, path, line, defined, flags]) => (
-      {name: text[name], path: text[path], line, defined, own: (flags & OWN) !== 0, what: (flags & WHAT) !== 0}));
-    recording.series = recording.series.map(([pid, thread, request]) => (
-      {pid, thread, request: request < 0 ? null : text[request]}));
+    recording.frames = recording.frames.map(([name, path, line, defined, flags]) => ({
+      name: text[name],
+      path: text[path],
+      line,
+      defined,
+      own: (flags & OWN) !== 0,
+      what: (flags & WHAT) !== 0,
+    }));
+    recording.series = recording.series.map(([pid, thread, request]) => ({
+      pid,
+      thread,
+      request: request < 0 ? null : text[request],
+    }));
     return recording;
   };
 
@@ -84,11 +96,21 @@ const probescope = {};
   // Three digits.
   function rounded(value) {
     const size = Math.abs(value);
-    return value.toFixed(size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2);
+    return size >= 1000
+      ? Math.round(value).toLocaleString("en-US")
+      : value.toFixed(size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2);
   }
 
-  const TIMES = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"]];
-  const SIZES = [[2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]];
+  const TIMES = [
+    [1e9, "s"],
+    [1e6, "ms"],
+    [1e3, "µs"],
+  ];
+  const SIZES = [
+    [2 ** 30, "GiB"],
+    [2 ** 20, "MiB"],
+    [2 ** 10, "KiB"],
+  ];
 
   // A figure with its unit. A whole number of something else than time and bytes has no unit: the
   // heading has it.
@@ -100,7 +122,7 @@ const probescope = {};
   };
 
   probescope.percent = function (part, whole) {
-    return whole > 0 ? (100 * part / whole).toFixed(1) + " %" : "-";
+    return whole > 0 ? ((100 * part) / whole).toFixed(1) + " %" : "-";
   };
 
   // An element with attributes and children, which may be texts. Every text reaches the document
@@ -108,7 +130,8 @@ const probescope = {};
   probescope.element = function (name, attributes = {}, ...children) {
     const made = document.createElement(name);
     for (const [key, value] of Object.entries(attributes)) {
-      if (value !== null && value !== undefined && value !== false) made.setAttribute(key, value === true ? "" : value);
+      if (value !== null && value !== undefined && value !== false)
+        made.setAttribute(key, value === true ? "" : value);
     }
     made.append(...children.filter((child) => child !== null && child !== undefined));
     return made;

@@ -3,17 +3,23 @@
 // is left out. Widths are sums of the whole tree, so they stay what they are.
 (function () {
   const {element, shown, percent} = probescope;
-  const ROW = 18, NARROW = 0.3, MOST = 4000;
+  const ROW = 18,
+    NARROW = 0.3,
+    MOST = 4000;
+
+  // The difference up to which two figures of a comparison have the colour of equal ones.
+  probescope.SAME = 0.03;
 
   // A tree for d3-flame-graph. value(node): the width. focus: the node that is as wide as the graph.
   function cut(tree, value, focus, width, limit) {
     let count = 0;
     const whole = value(focus);
-    const least = whole > 0 ? limit / width * whole : Infinity;
+    const least = whole > 0 ? (limit / width) * whole : Infinity;
     const made = (node) => {
       count++;
       const children = [];
-      let narrow = 0, hidden = 0;
+      let narrow = 0,
+        hidden = 0;
       for (const child of tree.children[node]) {
         const size = value(child);
         if (size >= least) children.push(child);
@@ -48,7 +54,7 @@
   }
 
   function shade(number, of) {
-    return (number * 2654435761 >>> 0) % of;
+    return ((number * 2654435761) >>> 0) % of;
   }
 
   // The class of colour of a frame. view.delta(node) is between -1 and 1 in a comparison.
@@ -57,7 +63,7 @@
     if (view.matches && view.matches(data.node)) return "var(--frame-match)";
     if (view.delta) {
       const delta = view.delta(data.node);
-      if (Math.abs(delta) < 0.01) return "var(--same)";
+      if (Math.abs(delta) < probescope.SAME) return "var(--same)";
       const step = Math.min(5, 1 + Math.floor(Math.abs(delta) * 10));
       return `var(--${delta > 0 ? "more" : "less"}-${step})`;
     }
@@ -78,16 +84,22 @@
   // choose(node), tell(lines)}
   probescope.flame = function (place, view) {
     const width = Math.max(320, Math.floor(place.clientWidth - 2));
-    let limit = NARROW, drawn = cut(view.tree, view.value, view.focus, width, limit);
-    while (drawn.count > MOST) drawn = cut(view.tree, view.value, view.focus, width, limit *= 1.5);
+    let limit = NARROW,
+      drawn = cut(view.tree, view.value, view.focus, width, limit);
+    while (drawn.count > MOST) drawn = cut(view.tree, view.value, view.focus, width, (limit *= 1.5));
     place.replaceChildren();
     if (!(drawn.root.value > 0)) {
       place.append(element("p", {class: "empty"}, "There are no figures in this selection."));
       return;
     }
     const data = withCallers(view.tree, drawn.root, view.focus);
-    const chart = flamegraph.default()
-      .width(width).cellHeight(ROW).inverted(true).transitionDuration(0).minFrameSize(0)
+    const chart = flamegraph
+      .default()
+      .width(width)
+      .cellHeight(ROW)
+      .inverted(true)
+      .transitionDuration(0)
+      .minFrameSize(0)
       .getName((d) => label(view, d.data))
       .label((d) => view.describe(d.data).join("\n"))
       .setColorMapper((d) => colour(view, d.data))
@@ -124,11 +136,15 @@
     const first = groups.find((one) => one.__data__.data.node === view.focus) || groups[0];
     first.setAttribute("tabindex", "0");
     const groupOf = (event) => event.target.closest && event.target.closest("g");
-    svg.addEventListener("click", (event) => {
-      const group = groupOf(event);
-      event.stopPropagation();
-      if (group && group.__data__.data.node !== null) view.choose(group.__data__.data.node);
-    }, true);
+    svg.addEventListener(
+      "click",
+      (event) => {
+        const group = groupOf(event);
+        event.stopPropagation();
+        if (group && group.__data__.data.node !== null) view.choose(group.__data__.data.node);
+      },
+      true,
+    );
     const tell = (event) => {
       const group = groupOf(event);
       if (group) view.tell(group.__data__.data);
@@ -142,7 +158,8 @@
       const at = group.__data__;
       let to = null;
       if (event.key === "ArrowUp") to = at.parent;
-      else if (event.key === "ArrowDown") to = (at.children || []).reduce((a, b) => (a && a.value >= b.value ? a : b), null);
+      else if (event.key === "ArrowDown")
+        to = (at.children || []).reduce((a, b) => (a && a.value >= b.value ? a : b), null);
       else if (event.key === "ArrowLeft" || event.key === "ArrowRight") {
         const row = rows[at.depth];
         const next = row[row.indexOf(group) + (event.key === "ArrowLeft" ? -1 : 1)];

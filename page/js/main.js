@@ -3,16 +3,38 @@
 (function () {
   const {element, shown, figure, percent, OUTSIDE} = probescope;
   const $ = (id) => document.getElementById(id);
-  const COUNT = "count", WEIGHT = "weight";
+  const COUNT = "count",
+    WEIGHT = "weight";
   const PER = {time: " / s", request: " / request", cpu: ""};
-  const ABOUT_PER = {time: "in each second of a process", request: "for each request", cpu: "as shares of the whole"};
-
-  const state = probescope.state = {
-    recordings: [], paths: [], functions: null, trees: {}, comparison: null,
-    kind: 0, figure: WEIGHT, by: "own", process: "", thread: "", request: "", from: 0, to: 0,
-    search: "", app: false, widths: 1, focus: 0, file: "", line: 0, marked: null,
-    sort: {key: "", reverse: false, all: false},
+  const ABOUT_PER = {
+    time: "in each second of a process",
+    request: "for each request",
+    cpu: "as shares of the whole",
   };
+
+  const state = (probescope.state = {
+    recordings: [],
+    paths: [],
+    functions: null,
+    trees: {},
+    comparison: null,
+    kind: 0,
+    figure: WEIGHT,
+    by: "own",
+    process: "",
+    thread: "",
+    request: "",
+    from: 0,
+    to: 0,
+    search: "",
+    app: false,
+    widths: 1,
+    focus: 0,
+    file: "",
+    line: 0,
+    marked: null,
+    sort: {key: "", reverse: false, all: false},
+  });
 
   const last = () => state.recordings[state.recordings.length - 1];
   const kind = () => last().kinds[state.kind];
@@ -28,15 +50,31 @@
 
   // ---- the address
 
-  const FIELDS = {kind: "text", figure: [WEIGHT, COUNT], by: ["own", "self", "total"], process: "text", thread: "text",
-    request: "text", from: "number", to: "number", search: "text", app: "flag", widths: "number", focus: "number"};
+  const FIELDS = {
+    kind: "text",
+    figure: [WEIGHT, COUNT],
+    by: ["own", "self", "total"],
+    process: "text",
+    thread: "text",
+    request: "text",
+    from: "number",
+    to: "number",
+    search: "text",
+    app: "flag",
+    widths: "number",
+    focus: "number",
+  };
 
   function readAddress() {
     const given = new URLSearchParams(location.hash.slice(1));
     for (const [name, type] of Object.entries(FIELDS)) {
       const text = given.get(name);
       if (text === null) continue;
-      if (name === "kind") state.kind = Math.max(0, last().kinds.findIndex((one) => one.name === text));
+      if (name === "kind")
+        state.kind = Math.max(
+          0,
+          last().kinds.findIndex((one) => one.name === text),
+        );
       else if (Array.isArray(type)) state[name] = type.includes(text) ? text : state[name];
       else if (type === "flag") state[name] = text === "1";
       else if (type === "number") state[name] = Math.max(0, Math.floor(Number(text)) || 0);
@@ -50,7 +88,8 @@
     if (state.kind) given.set("kind", kind().name);
     if (state.figure !== WEIGHT) given.set("figure", state.figure);
     if (state.by !== state.firstBy) given.set("by", state.by);
-    for (const name of ["process", "thread", "request", "search"]) if (state[name]) given.set(name, state[name]);
+    for (const name of ["process", "thread", "request", "search"])
+      if (state[name]) given.set(name, state[name]);
     if (state.from > 0 || state.to < whole) {
       given.set("from", state.from);
       given.set("to", state.to);
@@ -65,16 +104,24 @@
   // ---- what is selected
 
   function chosenSeries(recording) {
-    return recording.series.map((one) => (!state.process || String(one.pid) === state.process) &&
-      (!state.thread || `${one.pid}/${one.thread}` === state.thread) &&
-      (!state.request || one.request === state.request));
+    return recording.series.map(
+      (one) =>
+        (!state.process || String(one.pid) === state.process) &&
+        (!state.thread || `${one.pid}/${one.thread}` === state.thread) &&
+        (!state.request || one.request === state.request),
+    );
   }
 
   function filter(index, wholeTime) {
     const recording = state.recordings[index];
     const found = recording.kinds.findIndex((one) => one.name === kind().name);
     const all = wholeTime || state.comparison;
-    return {kind: found, series: chosenSeries(recording), from: all ? 0 : state.from, to: all ? Infinity : state.to};
+    return {
+      kind: found,
+      series: chosenSeries(recording),
+      from: all ? 0 : state.from,
+      to: all ? Infinity : state.to,
+    };
   }
 
   // What the sums of a recording are multiplied by: 1, but in a comparison.
@@ -84,11 +131,12 @@
   }
 
   function unit(name = state.figure) {
-    return name === COUNT ? kind().counts ? kind().counts[1] : "count" : kind().unit;
+    return name === COUNT ? (kind().counts ? kind().counts[1] : "count") : kind().unit;
   }
 
   function figureName(name) {
-    if (name === WEIGHT) return {nanoseconds: "time", bytes: "bytes"}[kind().unit] || kind().weighs[0].replace(/_/g, " ");
+    if (name === WEIGHT)
+      return {nanoseconds: "time", bytes: "bytes"}[kind().unit] || kind().weighs[0].replace(/_/g, " ");
     return kind().counts ? kind().counts[0].replace(/_/g, " ") : name;
   }
 
@@ -103,10 +151,25 @@
 
   function row(found) {
     const outside = found.key === OUTSIDE;
-    const one = outside ? {name: state.by === "own" ? "(outside of the application)" : "(no stack)", path: "", own: false, what: false} : state.functions.list[found.key];
+    const one = outside
+      ? {
+          name: state.by === "own" ? "(outside of the application)" : "(no stack)",
+          path: "",
+          own: false,
+          what: false,
+        }
+      : state.functions.list[found.key];
     const place = one.path ? one.path + (one.defined ? ":" + one.defined : "") : "";
-    return {...found, name: one.name, place, path: one.path, own: one.own, what: one.what, outside,
-      key0: (one.name + "\0" + place).toLowerCase()};
+    return {
+      ...found,
+      name: one.name,
+      place,
+      path: one.path,
+      own: one.own,
+      what: one.what,
+      outside,
+      key0: (one.name + "\0" + place).toLowerCase(),
+    };
   }
 
   function largest(map) {
@@ -116,16 +179,25 @@
   }
 
   function rows() {
-    const sides = state.paths.map((one, index) => one.rows(state.by, state.sums[index].self, state.sums[index].other));
+    const sides = state.paths.map((one, index) =>
+      one.rows(state.by, state.sums[index].self, state.sums[index].other),
+    );
     if (!state.comparison) {
       return [...sides[0].values()].map((found) => {
-        const line = largest(found.lines), called = largest(found.called);
-        return {...row(found), line: line && line[0], called: called && {name: state.functions.list[called[0]].name, value: called[1]}};
+        const line = largest(found.lines),
+          called = largest(found.called);
+        return {
+          ...row(found),
+          line: line && line[0],
+          called: called && {name: state.functions.list[called[0]].name, value: called[1]},
+        };
       });
     }
     const key = state.by === "total" ? "total" : "self";
     return [...new Set(sides.flatMap((one) => [...one.keys()]))].map((number) => {
-      const [before, after] = sides.map((one, index) => (one.has(number) ? one.get(number)[key] : 0) * factor(index));
+      const [before, after] = sides.map(
+        (one, index) => (one.has(number) ? one.get(number)[key] : 0) * factor(index),
+      );
       const found = sides[1].get(number) || sides[0].get(number);
       const line = largest(found.lines);
       const made = {...row(found), before, after, difference: after - before, line: line && line[0]};
@@ -137,7 +209,11 @@
   function changed(one) {
     const given = state.comparison.kinds[kind().name];
     if (!given.keys) given.keys = new Set(given.changed.map(([name, path]) => `${name}\0${path || ""}`));
-    return state.by === state.comparison.by && state.figure === WEIGHT && given.keys.has(one.outside ? "null\0" : `${one.name}\0${one.path}`);
+    return (
+      state.by === state.comparison.by &&
+      state.figure === WEIGHT &&
+      given.keys.has(one.outside ? "null\0" : `${one.name}\0${one.path}`)
+    );
   }
 
   // A figure with its unit, in a comparison for what it is per.
@@ -148,42 +224,60 @@
 
   function tree() {
     const name = state.app ? "application" : "all";
-    return state.trees[name] = state.trees[name] || new probescope.Tree(state.paths, state.app);
+    return (state.trees[name] = state.trees[name] || new probescope.Tree(state.paths, state.app));
   }
 
   // ---- drawing
 
   function drawTimeline() {
-    const recording = last(), index = state.recordings.length - 1;
+    const recording = last(),
+      index = state.recordings.length - 1;
     $("timeline").hidden = Boolean(state.comparison) || buckets(recording) < 2;
     if ($("timeline").hidden) return;
-    const count = probescope.bars(buckets(recording));
-    const values = state.paths[index].times(filter(index, true), state.figure, buckets(recording), count);
-    const seconds = buckets(recording) * recording.bucket_ns / 1e9;
-    probescope.timeline($("bars"), values, {from: state.from, to: state.to, buckets: buckets(recording), seconds}, (from, to) => {
-      state.from = from;
-      state.to = Math.min(to, buckets(recording));
-      draw();
-    });
+    const each = probescope.ofEachBar(buckets(recording));
+    const values = state.paths[index].times(filter(index, true), state.figure, buckets(recording), each);
+    const seconds = (buckets(recording) * recording.bucket_ns) / 1e9;
+    probescope.timeline(
+      $("bars"),
+      values,
+      {from: state.from, to: state.to, each, buckets: buckets(recording), seconds},
+      (from, to) => {
+        state.from = from;
+        state.to = Math.min(to, buckets(recording));
+        draw();
+      },
+    );
     const all = state.from === 0 && state.to >= buckets(recording);
-    const each = recording.bucket_ns / 1e9;
-    const peak = `up to ${figure(Math.max(...values, 0), unit())} in ${(seconds / count).toFixed(0)} s`;
-    $("peak").textContent = peak;
-    $("span").textContent = all ? "Drag over the bars to select a span of time." : `${(state.from * each).toFixed(0)} s to ${(state.to * each).toFixed(0)} s`;
+    const second = recording.bucket_ns / 1e9;
+    $("peak").textContent = `up to ${figure(Math.max(...values, 0), unit())} in ${each * second} s`;
+    $("span").textContent = all
+      ? "Drag over the bars to select a span of time."
+      : `${state.from * second} s to ${state.to * second} s`;
     $("all-time").hidden = all;
   }
 
   function drawTable() {
     const view = {
-      rows: state.rows, comparison: state.comparison, by: state.by, unit: unit(), show,
-      whole: state.whole[state.whole.length - 1], wholes: state.whole.map((one, index) => one * factor(index)),
-      otherTitle: capital(figureName(state.figure === WEIGHT ? COUNT : WEIGHT)), otherUnit: unit(state.figure === WEIGHT ? COUNT : WEIGHT),
-      suffix: "", search: state.search, sort: state.sort, marked: state.marked,
+      rows: state.rows,
+      comparison: state.comparison,
+      by: state.by,
+      unit: unit(),
+      show,
+      whole: state.whole[state.whole.length - 1],
+      wholes: state.whole.map((one, index) => one * factor(index)),
+      otherTitle: capital(figureName(state.figure === WEIGHT ? COUNT : WEIGHT)),
+      otherUnit: unit(state.figure === WEIGHT ? COUNT : WEIGHT),
+      suffix: "",
+      search: state.search,
+      sort: state.sort,
+      marked: state.marked,
       firstKey: state.comparison ? "difference" : state.by === "total" ? "total" : "self",
       sortBy: (key, reverse) => {
         state.sort = {key, reverse, all: state.sort.all};
         drawTable();
-        const again = [...$("rows").querySelectorAll("th[aria-sort]")].find((one) => one.getAttribute("aria-sort") !== "none");
+        const again = [...$("rows").querySelectorAll("th[aria-sort]")].find(
+          (one) => one.getAttribute("aria-sort") !== "none",
+        );
         if (again) again.firstChild.focus();
       },
       showAll: () => {
@@ -198,9 +292,9 @@
       drawFlame();
     });
     const wholes = state.whole.map((one, index) => one * factor(index));
-    $("whole").textContent = state.comparison ?
-      `${show(wholes[0])} before, ${show(wholes[1])} after, ${ABOUT_PER[state.comparison.per]}` :
-      `${show(wholes[0])} in all`;
+    $("whole").textContent = state.comparison
+      ? `${show(wholes[0])} before, ${show(wholes[1])} after, ${ABOUT_PER[state.comparison.per]}`
+      : `${show(wholes[0])} in all`;
   }
 
   function capital(text) {
@@ -213,7 +307,8 @@
     const sides = state.sums.map((one, index) => all.sums(index, one.self));
     const side = state.comparison ? state.widths : 0;
     const value = (node) => sides[side].total[node];
-    const functionOf = (node) => (all.functions[node] === OUTSIDE ? null : state.functions.list[all.functions[node]]);
+    const functionOf = (node) =>
+      all.functions[node] === OUTSIDE ? null : state.functions.list[all.functions[node]];
     const rootName = (node) => (node === 0 ? "all" : "(outside of the application)");
     const search = state.search.toLowerCase();
     const found = (node) => {
@@ -222,7 +317,13 @@
       return Boolean(one) && (one.name + "\0" + one.path).toLowerCase().includes(search);
     };
     const normalised = (node) => sides.map((one, index) => one.total[node] * factor(index));
-    const view = {tree: all, value, focus: state.focus, functionOf, rootName, functionNumber: (node) => all.functions[node],
+    const view = {
+      tree: all,
+      value,
+      focus: state.focus,
+      functionOf,
+      rootName,
+      functionNumber: (node) => all.functions[node],
       matches: search || state.marked !== null ? found : null,
       describe: (data) => describe(data, all, sides, functionOf, rootName, normalised),
       tell: (data) => tell(data, all, sides, functionOf, rootName, normalised),
@@ -233,7 +334,8 @@
         drawFlame();
         if (keyboard) $("graph").querySelector("g[tabindex='0']").focus();
         writeAddress();
-      }};
+      },
+    };
     if (state.comparison) {
       view.delta = (node) => {
         const [before, after] = normalised(node);
@@ -241,12 +343,14 @@
       };
       view.sign = (node) => {
         const delta = view.delta(node);
-        return Math.abs(delta) < 0.01 ? "" : delta > 0 ? "+ " : "− ";
+        return Math.abs(delta) < probescope.SAME ? "" : delta > 0 ? "+ " : "− ";
       };
     }
     probescope.flame($("graph"), view);
     $("zoom-out").hidden = state.focus === 0;
-    $("matched").textContent = view.matches ? `matches: ${percent(covered(all, sides[side].total, found), sides[side].total[0])}` : "";
+    $("matched").textContent = view.matches
+      ? `matches: ${percent(covered(all, sides[side].total, found), sides[side].total[0])}`
+      : "";
     view.tell(null);
   }
 
@@ -264,7 +368,11 @@
 
   // What a frame's box says, a text for each line.
   function describe(data, all, sides, functionOf, rootName, normalised) {
-    if (data.node === null) return [`${data.hidden.toLocaleString("en-US")} calls that are too narrow`, show(data.value * factor(state.comparison ? state.widths : 0))];
+    if (data.node === null)
+      return [
+        `${data.hidden.toLocaleString("en-US")} calls that are too narrow`,
+        show(data.value * factor(state.comparison ? state.widths : 0)),
+      ];
     const one = functionOf(data.node);
     const name = one ? shown(one.name) : rootName(data.node);
     const place = one && one.path ? shown(one.path) + (one.defined ? ":" + one.defined : "") : null;
@@ -272,20 +380,35 @@
       const [before, after] = normalised(data.node);
       return [name, place, `before ${show(before)}, after ${show(after)}`].filter(Boolean);
     }
-    const total = sides[0].total[data.node], self = sides[0].self[data.node];
-    return [name, place, `total ${show(total)}, ${percent(total, sides[0].total[0])}; self ${show(self)}, ${percent(self, sides[0].total[0])}`].filter(Boolean);
+    const total = sides[0].total[data.node],
+      self = sides[0].self[data.node],
+      whole = sides[0].total[0];
+    return [
+      name,
+      place,
+      `total ${show(total)}, ${percent(total, whole)}; self ${show(self)}, ${percent(self, whole)}`,
+    ].filter(Boolean);
   }
 
   function tell(data, all, sides, functionOf, rootName, normalised) {
     const place = $("details");
     if (!data) {
-      place.replaceChildren(element("span", {class: "hint"}, "Point at a box, or walk with Tab and the arrows. A click or Enter widens it; Esc goes back."));
+      place.replaceChildren(
+        element(
+          "span",
+          {class: "hint"},
+          "Point at a box, or walk with Tab and the arrows. A click or Enter widens it; Esc goes back.",
+        ),
+      );
       return;
     }
     const [name, ...more] = describe(data, all, sides, functionOf, rootName, normalised);
     const one = data.node !== null && functionOf(data.node);
     // Here a name is shown as a whole.
-    place.replaceChildren(element("strong", {}, one ? probescope.clean(one.name) : name), ...more.map((text) => element("span", {}, text)));
+    place.replaceChildren(
+      element("strong", {}, one ? probescope.clean(one.name) : name),
+      ...more.map((text) => element("span", {}, text)),
+    );
   }
 
   function openSource(path, line) {
@@ -303,7 +426,13 @@
     const index = state.recordings.length - 1;
     const file = sources.find((one) => one.path === state.file);
     const lines = file ? state.paths[index].lines(file.path, state.sums[index].self) : new Map();
-    probescope.source($("code"), file, lines, {whole: state.whole[index], sources: sources.length > 0}, state.line);
+    probescope.source(
+      $("code"),
+      file,
+      lines,
+      {whole: state.whole[index], sources: sources.length > 0},
+      state.line,
+    );
     $("file").value = state.file;
   }
 
@@ -332,22 +461,37 @@
     const threads = {};
     for (const recording of recordings) {
       for (const one of recording.metadata.processes || []) {
-        for (const [id, name] of Object.entries(one.threads || {})) threads[`${one.pid}/${id}`] = `${id} ${name}`;
+        for (const [id, name] of Object.entries(one.threads || {}))
+          threads[`${one.pid}/${id}`] = `${id} ${name}`;
       }
     }
-    options($("kind"), last().kinds.map((one, index) => [index, one.name]), state.kind);
-    options($("figure"), [WEIGHT, COUNT].map((name) => [name, figureName(name)]), state.figure);
+    options(
+      $("kind"),
+      last().kinds.map((one, index) => [index, one.name]),
+      state.kind,
+    );
+    options(
+      $("figure"),
+      [WEIGHT, COUNT].map((name) => [name, figureName(name)]),
+      state.figure,
+    );
     const pids = unique(series.map((one) => one.pid)).sort((a, b) => a - b);
     if (state.process && !pids.includes(Number(state.process))) state.process = "";
     options($("process"), [["", "all"], ...pids.map((pid) => [pid, String(pid)])], state.process);
     const of = series.filter((one) => one.thread && (!state.process || String(one.pid) === state.process));
     const ids = unique(of.map((one) => `${one.pid}/${one.thread}`));
     if (state.thread && !ids.includes(state.thread)) state.thread = "";
-    options($("thread"), [["", "all"], ...ids.map((id) => [id, threads[id] || id.split("/")[1]])], state.thread);
+    options(
+      $("thread"),
+      [["", "all"], ...ids.map((id) => [id, threads[id] || id.split("/")[1]])],
+      state.thread,
+    );
     const requests = unique(series.map((one) => one.request).filter((one) => one !== null)).sort();
     if (state.request && !requests.includes(state.request)) state.request = "";
     options($("request"), [["", "all"], ...requests.map((one) => [one, one])], state.request);
-    const show = (id, visible) => { $(id).closest("label").hidden = !visible; };
+    const show = (id, visible) => {
+      $(id).closest("label").hidden = !visible;
+    };
     show("kind", last().kinds.length > 1);
     show("process", pids.length > 1);
     show("thread", ids.length > 1);
@@ -366,7 +510,12 @@
   function change(id, field, after = () => {}) {
     $(id).addEventListener("change", () => {
       const box = $(id);
-      state[field] = box.type === "checkbox" ? box.checked : typeof state[field] === "number" ? Number(box.value) : box.value;
+      state[field] =
+        box.type === "checkbox"
+          ? box.checked
+          : typeof state[field] === "number"
+            ? Number(box.value)
+            : box.value;
       after();
       draw();
     });
@@ -385,7 +534,9 @@
     change("thread", "thread");
     change("request", "request");
     change("widths", "widths");
-    change("app", "app", () => { state.focus = 0; });
+    change("app", "app", () => {
+      state.focus = 0;
+    });
     $("by").addEventListener("click", (event) => {
       if (!event.target.value) return;
       state.by = event.target.value;
@@ -413,7 +564,11 @@
       writeAddress();
     });
     $("file").addEventListener("change", () => openSource($("file").value, 0));
-    options($("file"), [["", "choose a file"], ...(last().sources || []).map((one) => [one.path, one.path])], "");
+    options(
+      $("file"),
+      [["", "choose a file"], ...(last().sources || []).map((one) => [one.path, one.path])],
+      "",
+    );
     $("theme").addEventListener("click", () => {
       const dark = getComputedStyle(document.documentElement).colorScheme.includes("dark");
       document.documentElement.dataset.theme = dark ? "light" : "dark";
@@ -483,12 +638,20 @@
     document.body.classList.toggle("comparison", Boolean(before));
     $("title").textContent = before ? "before and after" : "recording";
     probescope.summary($("facts"), state.recordings);
-    $("legend").replaceChildren(...(before ? legend(["more", "more than before"], ["less", "less than before"], ["same", "as before"]) :
-      legend(["own", "application"], ["library", "libraries"], ["what", "what is not a function"])));
+    $("legend").replaceChildren(
+      ...(before
+        ? legend(
+            ["more", "more than before"],
+            ["less", "less than before"],
+            ["same", `within ${100 * probescope.SAME} %`],
+          )
+        : legend(["own", "application"], ["library", "libraries"], ["what", "what is not a function"])),
+    );
     for (const id of ["loading"]) $(id).remove();
     $("page").hidden = false;
     controls();
     draw();
+    performance.mark("shown");
     document.documentElement.dataset.ready = "yes";
   }
 

@@ -9,24 +9,65 @@
     const processes = told.processes || [];
     const counted = processes.filter((one) => !one.left_out);
     if (counted.length) {
-      const names = counted.slice(0, 4).map((one) => one.pid + (one.runtime ? ` ${one.runtime} ${one.version || ""}` : ""));
+      const names = counted
+        .slice(0, 4)
+        .map((one) => one.pid + (one.runtime ? ` ${one.runtime} ${one.version || ""}` : ""));
       const more = counted.length > 4 ? ` and ${counted.length - 4} more` : "";
-      found.push([counted.length === 1 ? "Process" : "Processes", counted.length === 1 ? String(counted[0].pid) : String(counted.length),
-        counted.length === 1 ? names[0].replace(/^\d+ ?/, "") : names.join(", ") + more]);
+      found.push([
+        counted.length === 1 ? "Process" : "Processes",
+        counted.length === 1 ? String(counted[0].pid) : String(counted.length),
+        counted.length === 1 ? names[0].replace(/^\d+ ?/, "") : names.join(", ") + more,
+      ]);
     }
-    if (told.begin) found.push(["Recorded", duration(told.seconds), moment(told.begin) + " – " + moment(told.end).slice(11)]);
+    if (told.begin)
+      found.push([
+        "Recorded",
+        duration(told.seconds),
+        moment(told.begin) + " – " + moment(told.end).slice(11),
+      ]);
     else found.push(["Recorded", duration(recording.duration_ns / 1e9), ""]);
-    const cpu = sum(counted, "cpu_ns"), wall = sum(counted, "wall_ns");
-    if (wall > 0) found.push(["CPU used", probescope.percent(cpu, wall), `${probescope.figure(cpu, "nanoseconds")} of ${probescope.figure(wall, "nanoseconds")}, of one processor`]);
+    const cpu = sum(counted, "cpu_ns"),
+      wall = sum(counted, "wall_ns");
+    if (wall > 0)
+      found.push([
+        "CPU used",
+        probescope.percent(cpu, wall),
+        `${time(cpu)} of ${time(wall)}, of one processor`,
+      ]);
     if (typeof told.looking_share === "number") {
-      found.push(["Cost of recording", (100 * told.looking_share).toFixed(2) + " %", "of the CPU time above"]);
+      found.push([
+        "Cost of recording",
+        (100 * told.looking_share).toFixed(2) + " %",
+        "of the CPU time above",
+      ]);
+    }
+    const requests = sum(recording.requests, 4);
+    if (requests > 0) {
+      const mean = sum(recording.requests, 5) / requests;
+      found.push(["Requests", requests.toLocaleString("en-US"), `${time(mean)} each`]);
     }
     const lost = Object.entries(told.lost || {}).filter(([, count]) => count > 0);
     if (told.lost) {
-      found.push(["Lost", lost.length ? lost.map(([what, count]) => `${count.toLocaleString("en-US")} ${what}`).join(", ") : "nothing", "", lost.length ? "bad" : null]);
+      found.push([
+        "Lost",
+        lost.length
+          ? lost.map(([what, count]) => `${count.toLocaleString("en-US")} ${what}`).join(", ")
+          : "nothing",
+        "",
+        lost.length ? "bad" : null,
+      ]);
     }
-    if (told.own) found.push(["Application", own(told.own), told.own.by === "none" ? "libraries are charged to themselves" : "libraries are charged to its lines"]);
+    if (told.own)
+      found.push([
+        "Application",
+        own(told.own),
+        told.own.by === "none" ? "libraries are charged to themselves" : "libraries are charged to its lines",
+      ]);
     return found;
+  }
+
+  function time(ns) {
+    return probescope.figure(ns, "nanoseconds");
   }
 
   function sum(list, field) {
@@ -41,7 +82,9 @@
   function duration(seconds) {
     if (seconds < 120) return seconds.toFixed(1) + " s";
     const minutes = Math.floor(seconds / 60);
-    return minutes < 120 ? `${minutes} min ${Math.round(seconds % 60)} s` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+    return minutes < 120
+      ? `${minutes} min ${Math.round(seconds % 60)} s`
+      : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
   }
 
   // "2026-11-27T00:12:01.123456Z" -> "2026-11-27 00:12:01"
@@ -61,24 +104,42 @@
     for (const text of told.truncated || []) found.push([`The recording was shortened: ${text}.`, "note"]);
     for (const text of told.warnings || []) found.push([text, "bad"]);
     for (const text of told.not_covered || []) found.push([text, "note"]);
-    if (Object.keys(told).length === 0) found.push(["The recording is of another tool, so there is nothing about how it was made.", "note"]);
+    if (Object.keys(told).length === 0)
+      found.push(["The recording is of another tool, so there is nothing about how it was made.", "note"]);
     return found;
   }
 
   probescope.summary = function (place, recordings) {
     const names = recordings.length > 1 ? ["before", "after"] : [""];
     recordings.forEach((recording, index) => {
-      const list = element("dl", {class: "facts", "aria-label": names[index] ? `the recording ${names[index]}` : "the recording"});
+      const list = element("dl", {
+        class: "facts",
+        "aria-label": names[index] ? `the recording ${names[index]}` : "the recording",
+      });
       if (names[index]) list.append(element("div", {class: "which"}, element("dt", {}, names[index])));
       for (const [name, value, more, kind] of facts(recording)) {
-        list.append(element("div", {class: kind},
-          element("dt", {}, name), element("dd", {}, shown(value)), more ? element("dd", {class: "more"}, shown(more)) : null));
+        list.append(
+          element(
+            "div",
+            {class: kind},
+            element("dt", {}, name),
+            element("dd", {}, shown(value)),
+            more ? element("dd", {class: "more"}, shown(more)) : null,
+          ),
+        );
       }
       place.append(list);
       const told = notices(recording);
       if (told.length) {
-        place.append(element("ul", {class: "notices"}, ...told.map(([text, kind]) => (
-          element("li", {class: kind}, shown(names[index] ? `${names[index]}: ${text}` : text))))));
+        place.append(
+          element(
+            "ul",
+            {class: "notices"},
+            ...told.map(([text, kind]) =>
+              element("li", {class: kind}, shown(names[index] ? `${names[index]}: ${text}` : text)),
+            ),
+          ),
+        );
       }
     });
   };

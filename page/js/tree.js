@@ -15,7 +15,13 @@
       if (number === undefined) {
         number = this.list.length;
         this.numbers.set(key, number);
-        this.list.push({name: frame.name, path: frame.path, defined: frame.defined, own: frame.own, what: frame.what});
+        this.list.push({
+          name: frame.name,
+          path: frame.path,
+          defined: frame.defined,
+          own: frame.own,
+          what: frame.what,
+        });
       }
       return number;
     }
@@ -37,11 +43,11 @@
       this.called = new Uint32Array(this.size);
       this.first = new Uint8Array(this.size);
       for (let node = 1; node < this.size; node++) {
-        const number = this.functions[node] = this.ofFrame[frame[node]];
+        const number = (this.functions[node] = this.ofFrame[frame[node]]);
         const caller = parent[node];
         const own = recording.frames[frame[node]].own;
         this.own[node] = own ? node : this.own[caller];
-        this.called[node] = own ? 0 : (this.called[caller] || node);
+        this.called[node] = own ? 0 : this.called[caller] || node;
         let above = caller;
         while (above !== 0 && this.functions[above] !== number) above = parent[above];
         this.first[node] = above === 0 ? 1 : 0;
@@ -55,7 +61,12 @@
       const values = this.recording.cells[figure];
       const found = new Float64Array(this.size);
       for (let i = 0; i < node.length; i++) {
-        if (kind[i] === filter.kind && bucket[i] >= filter.from && bucket[i] < filter.to && filter.series[series[i]]) {
+        if (
+          kind[i] === filter.kind &&
+          bucket[i] >= filter.from &&
+          bucket[i] < filter.to &&
+          filter.series[series[i]]
+        ) {
           found[node[i]] += values[i];
         }
       }
@@ -77,7 +88,8 @@
       const {frame} = this.recording.nodes;
       const row = (key) => {
         let one = rows.get(key);
-        if (!one) rows.set(key, one = {key, self: 0, total: 0, other: 0, lines: new Map(), called: new Map()});
+        if (!one)
+          rows.set(key, (one = {key, self: 0, total: 0, other: 0, lines: new Map(), called: new Map()}));
         return one;
       };
       const add = (map, key, value) => map.set(key, (map.get(key) || 0) + value);
@@ -111,10 +123,13 @@
         const one = frames[frame[node]];
         if (one.path !== path || totals[node] === 0) continue;
         let sums = found.get(one.line);
-        if (!sums) found.set(one.line, sums = [0, 0]);
+        if (!sums) found.set(one.line, (sums = [0, 0]));
         sums[0] += self[node];
         let above = parent[node];
-        while (above !== 0 && !(frames[frame[above]].line === one.line && frames[frame[above]].path === path)) {
+        while (
+          above !== 0 &&
+          !(frames[frame[above]].line === one.line && frames[frame[above]].path === path)
+        ) {
           above = parent[above];
         }
         if (above === 0) sums[1] += totals[node];
@@ -122,14 +137,14 @@
       return found;
     }
 
-    // The weight of each of `count` equal parts of the recording's time, among the cells that count.
-    times(filter, figure, buckets, count) {
+    // The weight of each `each` buckets of the recording's time, among the cells that count.
+    times(filter, figure, buckets, each) {
       const {bucket, series, kind} = this.recording.cells;
       const values = this.recording.cells[figure];
-      const found = new Float64Array(count);
+      const found = new Float64Array(Math.ceil(buckets / each));
       for (let i = 0; i < bucket.length; i++) {
         if (kind[i] === filter.kind && filter.series[series[i]]) {
-          found[Math.min(count - 1, Math.floor(bucket[i] * count / buckets))] += values[i];
+          found[Math.floor(bucket[i] / each)] += values[i];
         }
       }
       return found;

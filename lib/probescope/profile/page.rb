@@ -80,27 +80,30 @@ module Probescope
 
       def head
         frames = @recording.frames.map { |frame| frame(frame) }
-        series = @recording.series.map { |one| [one.pid, one.thread_id, one.request ? string(one.request) : -1] }
-        {metadata: @recording.metadata, kinds: @recording.kinds.map(&:described), frames: frames, series: series,
-         requests: @recording.requests.map(&:to_a), sources: @sources,
+        series = @recording.series.map { |one| series(one) }
+        {metadata: @recording.metadata, kinds: @recording.kinds.map(&:described), frames: frames,
+         series: series, requests: @recording.requests.map { |one| request(one) }, sources: @sources,
          begin_ms: @recording.begin_ns / 1e6, duration_ns: @recording.duration_ns,
          bucket_ns: @recording.bucket_ns, columns: places, diff: @diff, strings: @strings.keys}.compact
       end
 
       # JSON is UTF-8, and a name may be anything.
-      def string(text) = @strings[text.dup.force_encoding(Encoding::UTF_8).scrub] ||= @strings.size
+      def valid(text) = text.dup.force_encoding(Encoding::UTF_8).scrub
+      def string(text) = @strings[valid(text)] ||= @strings.size
+      def request(one) = one.to_a.map { |value| value.is_a?(String) ? valid(value) : value }
 
       def frame(frame)
         flags = (frame.own ? OWN : 0) | (frame.what ? WHAT : 0)
         [string(frame.function), string(frame.path), frame.line, frame.defined, flags]
       end
 
-      # [[name, type, values], ...]. In the order of the keys, equal values of a column are neighbours,
-      # which makes the page small.
+      def series(one) = [one.pid, one.thread_id, one.request ? string(one.request) : -1]
+
+      # [[name, type, values], ...]. Sorted cells make the page smaller: equal values are neighbours.
       def columns
         @columns ||= begin
           nodes = {"nodes.parent" => @recording.parents, "nodes.frame" => @recording.node_frames.map(&:to_i)}
-          cells = @recording.enum_for(:each_cell).sort_by { |cell| cell.take(4) }.transpose
+          cells = @recording.enum_for(:each_cell).sort.transpose
           nodes.map { |name, values| [name, :u32, values] } +
             CELLS.each_with_index.map { |(name, type), i| ["cells.#{name}", type, cells[i] || []] }
         end
