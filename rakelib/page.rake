@@ -35,12 +35,19 @@ module PageVendor
 
   # Copies the file, and returns the text of the licence.
   def licence(package, folder)
-    cp "#{folder}/#{package["file"]}", FOLDER if package["file"]
+    copy("#{folder}/#{package["file"]}", package.fetch("sha256")) if package["file"]
     "#{package["name"]} #{package["version"]} (#{package["licence"]})\n\n#{File.read("#{folder}/LICENSE")}"
+  end
+
+  def copy(file, sha256)
+    found = Digest::SHA256.file(file).hexdigest
+    raise "#{file} has SHA-256 #{found}" unless found == sha256
+
+    cp file, FOLDER
   end
 end
 
 namespace :page do
-  desc "Fetch the libraries of the page again by npm, and compare them with page/vendor/vendor.yml"
+  desc "Fetch the libraries of the page by npm, and compare them with page/vendor/vendor.yml"
   task(:vendor) { PageVendor.fetch }
 end

@@ -13,6 +13,7 @@ module TestTasks
                    "spec/otel/{prometheus,fluentd}_spec.rb", "PROBESCOPE_BACKENDS"],
     "frameworks" => ["web frameworks and queues of jobs",
                      "spec/{frameworks,queues}_spec.rb", "PROBESCOPE_FRAMEWORKS"],
+    "page" => ["the page of a recording, in Chromium", "spec/page/*_spec.rb"],
     "hostile" => ["hostile processes and files", "spec/hostile/*_spec.rb"],
     "yjit" => ["files in which a JIT makes a difference",
                "spec/ruby/{yjit,exceptions,functions,random,sampling,switching}_spec.rb"]
