@@ -6,7 +6,7 @@ require "tmpdir"
 # The skeletons work as they are written, and the places that they are inserted into are there.
 RSpec.describe "rake new:command and new:probe", :slow do
   copied = %w[Rakefile Gemfile probescope.gemspec CONTRIBUTING.md README.md mkdocs.yml
-              docs exe ext lib providers python rakelib spec tests]
+              docs exe ext lib page providers python rakelib spec tests]
 
   def run(*command, env: {}, success: true)
     out, status = Open3.capture2e(env, *command, chdir: @copy)
