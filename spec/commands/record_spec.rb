@@ -45,33 +45,57 @@ RSpec.describe "record", :bpf do
     expect(shown["kinds"].first["rows"].sum { |row| row["weight"] }).to eq(shown["kinds"].first["weight"])
   end
 
-  it "writes each format, and refuses other endings" do
-    %w[.html .speedscope.json .collapsed].each do |ending|
-      told = probescope("record", "-p", host_target.pid, "-d", 1, "-o", file("host#{ending}"))
-      expect(told.status.exitstatus).to eq(0), told.err
-      expect(File.read(file("host#{ending}"))).not_to be_empty
-      stop_processes
-    end
+  it "writes a page, and refuses endings that are no format's" do
+    told = probescope("record", "-p", host_target.pid, "-d", 1, "-o", file("host.html"))
+    expect(told.status.exitstatus).to eq(0), told.err
+    expect(File.read(file("host.html"))).to include('<script type="application/octet-stream" id="data">')
     told = probescope("record", "-p", 1, "-d", 1, "-o", file("host.svg"))
     expect([told.status.exitstatus, told.err]).to match([2, /no format's ending.*\.html, \.pb\.gz/m])
   end
 
-  %i[INT TERM].each do |signal|
-    it "is written after #{signal}, and says that it was interrupted" do
-      process = host_target
-      command = recording(process)
-      expect(command.stop(signal).exitstatus).to eq(0), command.to_s
-      expect(read.metadata).to include(interrupted: true)
-      expect(command.err).to match(/interrupted after [\d.]+ s/)
-      expect(tracers_of(process.pid)).to be_empty
+  it "is written after Ctrl-C, and says that it was interrupted" do
+    process = host_target
+    command = recording(process)
+    expect(command.stop(:INT).exitstatus).to eq(0), command.to_s
+    expect(read.metadata).to include(interrupted: true)
+    expect(command.err).to match(/interrupted after [\d.]+ s/)
+    expect(tracers_of(process.pid)).to be_empty
+  end
+
+  # The gem's command, and the wheel's on the same process.
+  %w[rb py].each do |ending|
+    it "of examples/hotfuncs.#{ending} has the application's functions and their CPU time", :python do
+      process = target("examples/hotfuncs.#{ending}")
+      process.info
+      told = probescope("record", "-p", process.pid, "-d", 2, "-o", file, "--json")
+      expect(told.status.exitstatus).to eq(0), told.err
+      wheel = keep(Support::Child.new(Support::Python.interpreter, "-m", "probescope", "record", "-p",
+                                      process.pid.to_s, "-d", "2", "-o", file("wheel.pb.gz"), "--json",
+                                      env: Support.plain_env.merge(Support::Python.env(loaded: false))))
+      expect(wheel.wait.exitstatus).to eq(0), wheel.to_s
+      [told.json, JSON.parse(wheel.out)].each { |one| check_cpu(one, process.pid) }
     end
+  end
+
+  def check_cpu(told, pid)
+    expect(told).to fit_the_schema_of("record")
+    kind = told["kinds"].first
+    expect(kind["rows"].sum { |row| row["weight"] }).to eq(kind["weight"])
+    largest = kind["rows"].first
+    expect(largest).to include("outside" => false, "file" => match(%r{examples/hotfuncs\.(rb|py)\z}))
+    process = told["processes"].first
+    cpu = process["cpu_share"] * process["seconds"] * 1e9
+    expect(process["pid"]).to eq(pid)
+    # Without the library's threads, and without what ran at the edges.
+    expect(kind["weight"]).to be_between(0.5 * cpu, 1.1 * cpu)
   end
 
   it "is written when the process ends" do
     process = host_target("--burst", 10, "--flushes", 10)
     command = probescope_start("record", "-p", process.pid, "-o", file)
     expect(command.wait.exitstatus).to eq(0), command.to_s
-    expect(read.metadata).to include(ended: true, seconds: 10.0)
+    expect(read.metadata).to include(ended: true)
+    expect(read.metadata[:processes].first).to include(seconds: 10.0)
     expect(command.err).to include("process #{process.pid} ended while it was traced")
   end
 
@@ -80,7 +104,8 @@ RSpec.describe "record", :bpf do
     told = probescope("record", "-p", 1, "-d", 1, "-o", file)
     expect([told.status.exitstatus, told.err]).to match([2, /host\.pb\.gz exists.*--force/m])
     expect(File.read(file)).to eq("old")
-    expect(probescope("record", "-p", host_target.pid, "-d", 1, "-o", file, "--force").status.exitstatus).to eq(0)
+    told = probescope("record", "-p", host_target.pid, "-d", 1, "-o", file, "--force")
+    expect(told.status.exitstatus).to eq(0), told.err
     expect(read.total(0).first).to be_positive
   end
 

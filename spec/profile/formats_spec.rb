@@ -112,6 +112,16 @@ RSpec.describe "A recording" do
       end
     end
 
+    it "is refused when its metadata are of other types" do
+      path = profiles.write(recording, file(".pb.gz"))
+      whole = Zlib.gunzip(File.binread(path))
+      {%("seconds":2.0) => %("seconds":"2"), %("end":"2023-11-14) => %("end":"2023-02-31),
+       %("globs":[]) => %("globs":{}), %("pid":7,) => %("pid":0,)}.each do |from, to|
+        File.binwrite(path, whole.sub(from, to))
+        expect { read(path) }.to raise_error(Probescope::Tracing::Misused, /its metadata/), to
+      end
+    end
+
     it "is refused when it unpacks to more than the bound" do
       stub_const("Probescope::Tracing::Bounds::RECORDING_BYTES", 2 << 20)
       Zlib::GzipWriter.open(file(".pb.gz")) { |gzip| 10.times { gzip.write("\0" * (1 << 20)) } }

@@ -148,16 +148,18 @@ module Probescope
         @missing = @lines.states.sum { |pid, state| state.numbered.missing(last_number(result, pid)) }
       end
 
-      # The weight of what did not arrive, {name of the kind => weight}: the program adds up all of it.
+      # The weight of what did not arrive, {kind => weight}: the program adds up all of it.
       def lost_weights(result)
         @kinds.to_h do |kind|
-          lost = result.map("sum").sum do |key, weight|
-            pid, number = Tracing::Result.numbers(key)
-            state = @lines.states[process(pid)] if number == kind.number
-            state && last_number(result, process(pid)) ? Tracing::Result.number(weight) - state.weights[number] : 0
-          end
-          [kind, lost]
+          sums = result.map("sum").map { |key, weight| [*Tracing::Result.numbers(key), weight] }
+          mine = sums.select { |pid, number, _| number == kind.number && states.key?(process(pid)) }
+          [kind, mine.sum { |pid, number, weight| lost_weight(result, pid, number, weight) }]
         end
+      end
+
+      def lost_weight(result, pid, number, weight)
+        state = @lines.states[process(pid)]
+        last_number(result, process(pid)) ? Tracing::Result.number(weight) - state.weights[number] : 0
       end
 
       # nil if the interval of the process has not ended: its lines after its last second are not in the

@@ -175,9 +175,10 @@ module Probescope
 
         found = JSON.parse(json.to_s, symbolize_names: true)
         malformed("its metadata are no object") unless found.is_a?(Hash)
+        JSON.generate(found) # raises for half of a surrogate pair
         Metadata.wrong(found)&.then { |name| malformed("its metadata have no valid #{name}") }
         found
-      rescue JSON::ParserError
+      rescue JSON::JSONError, EncodingError
         malformed("its metadata are no JSON")
       end
 

@@ -182,6 +182,7 @@ class _Reader:
             raise Usage(f"{self._path} was made by a newer probescope", "update the command")
         try:
             found = json.loads(comments[1] if len(comments) > 1 else "")
+            json.dumps(found, ensure_ascii=False).encode()  # raises for half of a surrogate pair
         except (ValueError, RecursionError):
             _malformed("its metadata are no JSON")
         if not isinstance(found, dict):
