@@ -82,9 +82,6 @@ module Probescope
       # "app.rb:12"
       def line_at(row, key) = row[key] ? place(row[key], nil) : "-"
 
-      # "12.3 % JSON.parse"
-      def largest_called(row, key) = largest_builtin(row, key)
-
       # Local time of day.
       def clock(row, key) = row[key] ? Clock.of_day(Time.iso8601(row[key])) : "-"
 
