@@ -7,8 +7,8 @@
     NARROW = 0.3,
     MOST = 4000;
 
-  // The difference up to which two figures of a comparison have the colour of equal ones.
-  probescope.SAME = 0.03;
+  // Differences from which the colours of a comparison grow stronger, as parts of the whole.
+  probescope.STEPS = [0.005, 0.01, 0.02, 0.04, 0.08];
 
   // A tree for d3-flame-graph. value(node): the width. focus: the node that is as wide as the graph.
   function cut(tree, value, focus, width, limit) {
@@ -63,8 +63,8 @@
     if (view.matches && view.matches(data.node)) return "var(--frame-match)";
     if (view.delta) {
       const delta = view.delta(data.node);
-      if (Math.abs(delta) < probescope.SAME) return "var(--same)";
-      const step = Math.min(5, 1 + Math.floor(Math.abs(delta) * 10));
+      const step = probescope.STEPS.filter((least) => Math.abs(delta) >= least).length;
+      if (step === 0) return "var(--same)";
       return `var(--${delta > 0 ? "more" : "less"}-${step})`;
     }
     const one = view.functionOf(data.node);

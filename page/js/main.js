@@ -27,7 +27,7 @@
     from: 0,
     to: 0,
     search: "",
-    app: false,
+    frames: "all",
     widths: 1,
     focus: 0,
     file: "",
@@ -60,7 +60,7 @@
     from: "number",
     to: "number",
     search: "text",
-    app: "flag",
+    frames: ["from", "all", "own"],
     widths: "number",
     focus: "number",
   };
@@ -76,7 +76,6 @@
           last().kinds.findIndex((one) => one.name === text),
         );
       else if (Array.isArray(type)) state[name] = type.includes(text) ? text : state[name];
-      else if (type === "flag") state[name] = text === "1";
       else if (type === "number") state[name] = Math.max(0, Math.floor(Number(text)) || 0);
       else state[name] = text;
     }
@@ -94,7 +93,7 @@
       given.set("from", state.from);
       given.set("to", state.to);
     }
-    if (state.app) given.set("app", "1");
+    if (state.frames !== state.firstFrames) given.set("frames", state.frames);
     if (state.comparison && state.widths !== 1) given.set("widths", state.widths);
     if (state.focus) given.set("focus", state.focus);
     const text = given.toString();
@@ -223,8 +222,8 @@
   }
 
   function tree() {
-    const name = state.app ? "application" : "all";
-    return (state.trees[name] = state.trees[name] || new probescope.Tree(state.paths, state.app));
+    const name = state.frames;
+    return (state.trees[name] = state.trees[name] || new probescope.Tree(state.paths, name));
   }
 
   // ---- drawing
@@ -339,11 +338,11 @@
     if (state.comparison) {
       view.delta = (node) => {
         const [before, after] = normalised(node);
-        return (after - before) / Math.max(before, after, 1e-300);
+        return (after - before) / Math.max(...normalised(0), 1e-300);
       };
       view.sign = (node) => {
         const delta = view.delta(node);
-        return Math.abs(delta) < probescope.SAME ? "" : delta > 0 ? "+ " : "− ";
+        return Math.abs(delta) < probescope.STEPS[0] ? "" : delta > 0 ? "+ " : "− ";
       };
     }
     probescope.flame($("graph"), view);
@@ -501,7 +500,8 @@
       button.setAttribute("aria-pressed", String(button.value === state.by));
     }
     if (document.activeElement !== $("search")) $("search").value = state.search;
-    $("app").checked = state.app;
+    $("frames").value = state.frames;
+    show("frames", state.hasOwn);
     $("widths").closest("label").hidden = !state.comparison;
     $("widths").value = state.widths;
     $("only-before").hidden = !state.comparison;
@@ -510,12 +510,7 @@
   function change(id, field, after = () => {}) {
     $(id).addEventListener("change", () => {
       const box = $(id);
-      state[field] =
-        box.type === "checkbox"
-          ? box.checked
-          : typeof state[field] === "number"
-            ? Number(box.value)
-            : box.value;
+      state[field] = typeof state[field] === "number" ? Number(box.value) : box.value;
       after();
       draw();
     });
@@ -534,7 +529,7 @@
     change("thread", "thread");
     change("request", "request");
     change("widths", "widths");
-    change("app", "app", () => {
+    change("frames", "frames", () => {
       state.focus = 0;
     });
     $("by").addEventListener("click", (event) => {
@@ -630,8 +625,9 @@
     state.comparison = before ? recording.diff : null;
     state.functions = new probescope.Functions(Boolean(before));
     state.paths = state.recordings.map((one) => new probescope.Paths(one, state.functions));
-    const own = state.recordings.some((one) => one.frames.some((frame) => frame.own));
-    state.firstBy = state.by = state.comparison ? state.comparison.by : own ? "own" : "self";
+    state.hasOwn = state.recordings.some((one) => one.frames.some((frame) => frame.own));
+    state.firstFrames = state.frames = state.hasOwn ? "from" : "all";
+    state.firstBy = state.by = state.comparison ? state.comparison.by : state.hasOwn ? "own" : "self";
     state.to = buckets(recording);
     readAddress();
     state.to = Math.min(state.to || buckets(recording), buckets(recording));
@@ -643,7 +639,7 @@
         ? legend(
             ["more", "more than before"],
             ["less", "less than before"],
-            ["same", `within ${100 * probescope.SAME} %`],
+            ["same", `within ${100 * probescope.STEPS[0]} % of all`],
           )
         : legend(["own", "application"], ["library", "libraries"], ["what", "what is not a function"])),
     );

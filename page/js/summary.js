@@ -9,14 +9,13 @@
     const processes = told.processes || [];
     const counted = processes.filter((one) => !one.left_out);
     if (counted.length) {
-      const names = counted
-        .slice(0, 4)
-        .map((one) => one.pid + (one.runtime ? ` ${one.runtime} ${one.version || ""}` : ""));
+      const runtimes = new Set(counted.map((one) => [one.runtime, one.version].filter(Boolean).join(" ")));
+      const pids = counted.slice(0, 4).map((one) => one.pid);
       const more = counted.length > 4 ? ` and ${counted.length - 4} more` : "";
       found.push([
         counted.length === 1 ? "Process" : "Processes",
-        counted.length === 1 ? String(counted[0].pid) : String(counted.length),
-        counted.length === 1 ? names[0].replace(/^\d+ ?/, "") : names.join(", ") + more,
+        pids.join(", ") + more,
+        [...runtimes].filter(Boolean).join(", "),
       ]);
     }
     if (told.begin)
@@ -51,7 +50,7 @@
       found.push([
         "Lost",
         lost.length
-          ? lost.map(([what, count]) => `${count.toLocaleString("en-US")} ${what}`).join(", ")
+          ? lost.map(([what, count]) => `${what}: ${count.toLocaleString("en-US")}`).join(", ")
           : "nothing",
         "",
         lost.length ? "bad" : null,
@@ -102,7 +101,7 @@
       if (one.left_out) found.push([`Process ${one.pid} is left out: ${one.left_out}`, "bad"]);
     }
     for (const text of told.truncated || []) found.push([`The recording was shortened: ${text}.`, "note"]);
-    for (const text of told.warnings || []) found.push([text, "bad"]);
+    for (const text of told.warnings || []) found.push([text, "warning"]);
     for (const text of told.not_covered || []) found.push([text, "note"]);
     if (Object.keys(told).length === 0)
       found.push(["The recording is of another tool, so there is nothing about how it was made.", "note"]);

@@ -2,6 +2,7 @@
 (function () {
   const {element, shown, figure, percent} = probescope;
   const ROWS = 200;
+  const PLACE = 36; // characters of a path
 
   // columns: [{key, title, about, number, cell(row)}]
   function columns(view) {
@@ -28,7 +29,11 @@
               {class: `change ${row.changed ? change(row) : ""}`},
               signed(row.difference, view.show),
             ),
-          extra: (row) => element("span", {class: "share"}, signedPercent(row.difference, view.wholes[0])),
+          // Shares are shown already where they are compared.
+          extra: (row) =>
+            view.comparison.per === "cpu"
+              ? ""
+              : element("span", {class: "share"}, signedPercent(row.difference, view.wholes[0])),
         },
         {
           key: "changed",
@@ -104,17 +109,20 @@
     ];
   }
 
-  // The end of a long path.
+  // The end of a long path, which says more than its beginning.
   function tail(text) {
     const clean = shown(text);
-    return clean.length > 60 ? "…" + clean.slice(-59) : clean;
+    if (clean.length <= PLACE) return clean;
+    const end = clean.slice(1 - PLACE);
+    return "…" + end.slice(Math.max(0, end.indexOf("/")));
   }
 
   function calledCell(row, whole) {
     if (!row.called) return "";
+    const name = shown(row.called.name);
     return [
-      element("span", {class: "callee", title: shown(row.called.name)}, shown(row.called.name)),
       element("span", {class: "share"}, percent(row.called.value, whole)),
+      element("span", {class: "callee", title: name}, name),
     ];
   }
 
@@ -167,7 +175,7 @@
             "td",
             {class: one.number ? `number ${one.key}` : one.key},
             ...(Array.isArray(cell) ? cell : [cell]),
-            one.extra ? one.extra(row) : null,
+            one.extra ? one.extra(row) : "",
           ),
         );
       }

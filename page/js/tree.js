@@ -153,12 +153,20 @@
 
   probescope.OUTSIDE = -1;
 
-  // Call paths by function, of all recordings of the page together. With applicationOnly, a library
-  // is part of the function that called it, and paths without the application are the node OUTSIDE.
+  // Call paths by function, of all recordings of the page together. frames:
+  //   all   every frame
+  //   from  those from the application's first function on; paths without one are below OUTSIDE
+  //   own   those of the application; a library is part of the function that called it
   probescope.Tree = class {
-    constructor(paths, applicationOnly) {
+    constructor(paths, frames) {
       this.parent = [0];
       this.functions = [probescope.OUTSIDE];
+      const all = frames === "all";
+      if (!all) {
+        this.outside = 1;
+        this.parent.push(0);
+        this.functions.push(probescope.OUTSIDE);
+      }
       const numbers = new Map();
       const child = (parent, number) => {
         const key = parent * 4294967296 + number;
@@ -172,20 +180,18 @@
         return node;
       };
       this.maps = paths.map((one) => {
-        const {parent, frame} = one.recording.nodes;
+        const {parent} = one.recording.nodes;
         const map = new Uint32Array(one.size);
+        if (!all) map[0] = this.outside;
         for (let node = 1; node < one.size; node++) {
-          const caller = map[parent[node]];
-          const left = applicationOnly && !one.recording.frames[frame[node]].own;
+          const above = parent[node];
+          const first = !all && one.own[node] !== 0 && one.own[above] === 0;
+          const caller = first ? 0 : map[above];
+          const left = frames === "own" && one.own[node] !== node;
           map[node] = left ? caller : child(caller, one.functions[node]);
         }
         return map;
       });
-      if (applicationOnly) {
-        this.outside = this.parent.length;
-        this.parent.push(0);
-        this.functions.push(probescope.OUTSIDE);
-      }
       this.size = this.parent.length;
       this.children = Array.from({length: this.size}, () => []);
       for (let node = 1; node < this.size; node++) this.children[this.parent[node]].push(node);
@@ -196,10 +202,6 @@
       const map = this.maps[index];
       const own = new Float64Array(this.size);
       for (let node = 0; node < map.length; node++) own[map[node]] += self[node];
-      if (this.outside) {
-        own[this.outside] = own[0];
-        own[0] = 0;
-      }
       const total = Float64Array.from(own);
       for (let node = this.size - 1; node > 0; node--) total[this.parent[node]] += total[node];
       return {self: own, total};

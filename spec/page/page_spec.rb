@@ -4,6 +4,8 @@ require "spec_helper"
 require "support/browser"
 require "support/made_recording"
 require "probescope/profile/page"
+require "probescope/profile/pprof_reader"
+require "probescope/profile/summary"
 
 # The page of a recording, opened by Chromium from a file.
 RSpec.describe "The page", :browser do
@@ -87,6 +89,21 @@ RSpec.describe "The page", :browser do
     end
   end
 
+  it "has the rows that convert prints of a recording" do
+    recording = Probescope::Profile::PprofReader.read("#{Support::ROOT}/spec/fixtures/profile/0.1.0.pb.gz")
+    in_browser("", ->(io) { Probescope::Profile::Page.write(recording, io) }) do |tab|
+      Probescope::Profile::Summary::BY.each do |by|
+        expected = Probescope::Profile::Summary.new(recording, 0, by).rows.map do |row|
+          place = [row.function&.path, row.function&.defined].map { |one| one unless ["", 0].include?(one) }
+          [row.function&.name, *place, row.weight, row.total, row.count]
+        end
+        rows = tab.evaluate("probescopeSums('cpu', #{by.to_json})")
+        found = rows.map { |row| row.values_at("function", "file", "line", "weight", "total", "count") }
+        expect(found).to match_array(expected)
+      end
+    end
+  end
+
   it "asks nothing of a network, and runs under its policy" do
     open_page(shop) do |tab, told|
       click(tab, "#theme")
@@ -123,7 +140,7 @@ RSpec.describe "The page", :browser do
     metadata.update(lost: {events: 1200, paths: 3}, warnings: ["1,200 events were lost"], interrupted: true,
                     truncated: ["threads are not told apart"])
     open_page(shop) do |tab|
-      expect(text(tab, "#facts")).to include("1,200 events, 3 paths", "1,200 events were lost", "interrupted",
+      expect(text(tab, "#facts")).to include("events: 1,200, paths: 3", "1,200 events were lost", "interrupted",
                                              "threads are not told apart")
     end
   end
@@ -162,8 +179,21 @@ RSpec.describe "The page", :browser do
     end
   end
 
+  it "begins paths with the application's first function, or shows all frames" do
+    open_page(shop) do |tab|
+      first = ["all", "Shop::App#call", "(outside of the application)"]
+      expect(boxes(tab)).to include(*first, "ERB#result", "(garbage collection)")
+      expect(all(tab, "#graph g", "one.__data__.depth").zip(boxes(tab)).select { |depth, _| depth < 2 }.map(&:last))
+        .to match_array(first)
+    end
+    open_page(shop, address: "#frames=all") do |tab|
+      expect(boxes(tab)).to start_with("all", "block in Thread.new", "Puma::Server#process_client")
+      expect(boxes(tab)).not_to include("(outside of the application)")
+    end
+  end
+
   it "folds libraries into the application" do
-    open_page(shop, address: "#app=1") do |tab|
+    open_page(shop, address: "#frames=own") do |tab|
       expect(boxes(tab)).to contain_exactly("all", "Shop::App#call", "Shop::Report#render", "Shop::Cart#total",
                                             "Shop::Store.find", "Shop::Price#to_s",
                                             "(outside of the application)")
@@ -177,8 +207,8 @@ RSpec.describe "The page", :browser do
       await("the search") { names(tab) == ["Shop::Cart#total"] }
       expect(text(tab, "#matched")).to match(/matches: \d\d\.\d %/)
       tab.keyboard.type(:escape, "g")
-      5.times { tab.keyboard.type(:down) }
       focused = -> { tab.evaluate("document.activeElement.getAttribute('name')") }
+      tab.keyboard.type(:down)
       expect(focused.call).to eq("Shop::App#call")
       tab.keyboard.type(:down, :right)
       expect(focused.call).to eq("Shop::Cart#total")
