@@ -32,8 +32,9 @@ module Probescope
       def number?(value) = value.is_a?(Numeric) && value.finite? && value >= 0
 
       def time?(value)
-        value.is_a?(String) && value.match?(TIME) && Time.iso8601(value)
-      rescue ArgumentError # the 31st of February
+        # Time takes the 31st of February for the 3rd of March.
+        value.is_a?(String) && value.match?(TIME) && Time.iso8601(value).iso8601(6) == value
+      rescue ArgumentError
         false
       end
 
