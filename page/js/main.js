@@ -420,7 +420,7 @@
 
   function drawSource() {
     const sources = last().sources || [];
-    $("source").hidden = sources.length === 0;
+    $("source").hidden = $("key-of-source").hidden = sources.length === 0;
     if (sources.length === 0) return;
     const index = state.recordings.length - 1;
     const file = sources.find((one) => one.path === state.file);

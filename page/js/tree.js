@@ -43,14 +43,38 @@
       this.called = new Uint32Array(this.size);
       this.first = new Uint8Array(this.size);
       for (let node = 1; node < this.size; node++) {
-        const number = (this.functions[node] = this.ofFrame[frame[node]]);
+        this.functions[node] = this.ofFrame[frame[node]];
         const caller = parent[node];
         const own = recording.frames[frame[node]].own;
         this.own[node] = own ? node : this.own[caller];
         this.called[node] = own ? 0 : this.called[caller] || node;
-        let above = caller;
-        while (above !== 0 && this.functions[above] !== number) above = parent[above];
-        this.first[node] = above === 0 ? 1 : 0;
+      }
+      this.findFirst(parent, functions.list.length);
+    }
+
+    // Walks through the tree, with the number of times that each function is on the path.
+    findFirst(parent, count) {
+      const child = new Uint32Array(this.size);
+      const sibling = new Uint32Array(this.size);
+      for (let node = this.size - 1; node > 0; node--) {
+        sibling[node] = child[parent[node]];
+        child[parent[node]] = node;
+      }
+      const times = new Uint32Array(count);
+      let node = child[0];
+      while (node !== 0) {
+        this.first[node] = times[this.functions[node]]++ === 0 ? 1 : 0;
+        if (child[node] !== 0) {
+          node = child[node];
+          continue;
+        }
+        let left = node;
+        node = 0;
+        while (left !== 0 && node === 0) {
+          times[this.functions[left]]--;
+          node = sibling[left];
+          left = parent[left];
+        }
       }
     }
 
