@@ -12,7 +12,7 @@ from probescope.command.definitions import LISTS, SCHEMA
 from probescope.command.result import clock, decimals
 from probescope.command.text import size, to_json
 from probescope.profile import page, pprof_reader
-from probescope.profile.destination import Destination
+from probescope.profile.destination import Destination, Formats
 from probescope.profile.diff import Diff, Row
 from probescope.profile.recording import Recording
 from probescope.profile.tables import processes_of
@@ -26,7 +26,7 @@ TOO_SHORT = "the recordings have too few spans of time to tell a change from cha
 
 
 def run(options: Any) -> int:
-    page_alone = {".html": page.write}
+    page_alone: Formats = {".html": page.write}
     destination = Destination(options.output, options.force, page_alone) if options.output else None
     recordings = [pprof_reader.read(path) for path in (options.before, options.after)]
     for recording in recordings:

@@ -95,10 +95,7 @@ def _columns(recording: Recording) -> List[Column]:
         ("nodes.parent", "u32", recording.parents),
         ("nodes.frame", "u32", [max(0, frame) for frame in recording.node_frames]),
     ]
-    return nodes + [
-        (f"cells.{name}", type_, values)  # type: ignore[misc]
-        for (name, type_), values in zip(CELLS, columns)
-    ]
+    return nodes + [(f"cells.{name}", type_, values) for (name, type_), values in zip(CELLS, columns)]
 
 
 def _places(columns: List[Column]) -> Dict[str, Any]:
