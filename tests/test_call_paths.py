@@ -76,4 +76,4 @@ def test_frames_tell_whose_they_are(trace):
     of = {frame["function"]: frame for frame in frames.events("stack__frame")}
     assert of["outer"]["flags"] == 1
     assert PROGRAM.split("\n")[of["spin"]["defined"] - 1] == "def spin():"
-    assert of["spin"]["path"].endswith(".py")
+    assert of["spin"]["path"].startswith("/")

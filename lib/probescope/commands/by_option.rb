@@ -51,9 +51,8 @@ module Probescope
         older = e.message.include?("does not have the probe stack__")
         raise unless older && by_own? && @by.nil? && own_globs.empty?
 
-        say("by self: #{e.message}")
         @by = "self"
-        super
+        super.tap { say("by self: #{e.message}") }
       end
 
       def program = by_own? ? self.class::OWN_PROGRAM : super

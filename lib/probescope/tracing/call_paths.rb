@@ -41,7 +41,7 @@ module Probescope
         @nodes = []
         @known = {}
         @rows = numbered("frame")
-        @functions, @files, @paths = %w[function file full_path].map { |map| numbered(map) }
+        @functions, @files, @paths = %w[name file full_path].map { |map| numbered(map) }
         @frames = {}
         {"weight" => :weight, "count" => :samples}.each do |map, figure|
           result.map(map).each { |key, value| add(key, figure, value) }

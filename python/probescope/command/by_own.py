@@ -59,7 +59,7 @@ class CallPaths:
         self.nodes: List[Node] = []
         self._known: Dict[int, Node] = {}
         self._frames = self._numbered(result, "frame")
-        self._functions = self._numbered(result, "function")
+        self._functions = self._numbered(result, "name")
         self._files = self._numbered(result, "file")
         self._paths = self._numbered(result, "full_path")
         for key, weight in result.map("weight").items():
