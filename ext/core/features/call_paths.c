@@ -23,7 +23,9 @@ struct ps_path {
     uint32_t line;
     uint16_t depth; /* number of parents */
     uint8_t flags;
-    bool kept; /* a cell that stays needs it; while others are forgotten */
+    /* While others are forgotten: a cell that stays needs it, and the next one of these. */
+    bool kept;
+    ps_path *next_kept;
 };
 
 /* As in a row (table.h): a hook adds to `count` of COUNT last. */
@@ -55,8 +57,10 @@ static struct {
     uint32_t *index; /* of a cell: its number + 1, or 0 */
     uint32_t index_capacity;
     uint64_t flushes;   /* the watcher's */
+    uint64_t forgot_at; /* `flushes` when paths were last forgotten */
     uint64_t dropped;   /* figures without a path of their own */
     bool is_overflowed; /* some of overflow_cells may have figures */
+    bool is_refused;    /* there was no memory for a path or a cell since paths were last forgotten */
 } call_paths;
 
 static uint64_t mix(uint64_t hash, uint64_t value)
@@ -84,10 +88,17 @@ static ps_path **find(ps_path **paths, uint32_t capacity, const ps_path *parent,
     }
 }
 
+static void *take_memory(size_t size)
+{
+    void *memory = ps_memory_take(size);
+    if (!memory) PS_WRITE(call_paths.is_refused, true);
+    return memory;
+}
+
 static bool grow_paths(void)
 {
     uint32_t capacity = call_paths.capacity ? call_paths.capacity * 2 : 1024;
-    ps_path **paths = ps_memory_take(capacity * sizeof(*paths));
+    ps_path **paths = take_memory(capacity * sizeof(*paths));
     if (!paths) return false;
     for (uint32_t i = 0; i < call_paths.capacity; i++) {
         ps_path *path = call_paths.paths[i];
@@ -106,7 +117,7 @@ static uint64_t number_of(const char *text)
 
 static ps_path *make_path(ps_path *parent, const ps_site *site, uint32_t line, bool what)
 {
-    ps_path *path = ps_memory_take(sizeof(*path));
+    ps_path *path = take_memory(sizeof(*path));
     if (!path) return NULL;
     path->parent = parent;
     path->site = site;
@@ -121,19 +132,26 @@ static ps_path *make_path(ps_path *parent, const ps_site *site, uint32_t line, b
     return path;
 }
 
+static ps_path *add_path(ps_path *parent, const ps_site *site, uint32_t line, bool what)
+{
+    bool full = (uint64_t)call_paths.used * 4 >= (uint64_t)call_paths.capacity * 3;
+    if (call_paths.used == PS_PATHS_MAX || (parent && parent->depth == DEPTH_MAX - 1)) return NULL;
+    if (full && !grow_paths()) return NULL;
+    ps_path *path = make_path(parent, site, line, what);
+    if (!path) return NULL;
+    *find(call_paths.paths, call_paths.capacity, parent, site, line) = path;
+    PS_ADD(call_paths.used, 1);
+    return path;
+}
+
+/* A path that is known is found even when there is no memory for another one. */
 ps_path *ps_path_child(ps_path *parent, const ps_site *site, uint32_t line, bool what)
 {
     if (parent == &overflow || site == &ps_site_overflow) return &overflow;
-    bool full = (uint64_t)call_paths.used * 4 >= (uint64_t)call_paths.capacity * 3;
-    if (full && !grow_paths()) return &overflow;
-    ps_path **place = find(call_paths.paths, call_paths.capacity, parent, site, line);
-    if (PS_LIKELY(*place != NULL)) return *place;
-    if (call_paths.used == PS_PATHS_MAX || (parent && parent->depth == DEPTH_MAX - 1)) return &overflow;
-    ps_path *path = make_path(parent, site, line, what);
-    if (!path) return &overflow;
-    *place = path;
-    PS_ADD(call_paths.used, 1);
-    return path;
+    ps_path *path = NULL;
+    if (call_paths.paths) path = *find(call_paths.paths, call_paths.capacity, parent, site, line);
+    if (PS_UNLIKELY(!path)) path = add_path(parent, site, line, what);
+    return path ? path : &overflow;
 }
 
 /* ---- Cells ---- */
@@ -166,7 +184,7 @@ static void fill_index(void)
 static bool grow_index(void)
 {
     uint32_t capacity = call_paths.index_capacity ? call_paths.index_capacity * 2 : 512;
-    uint32_t *index = ps_memory_take(capacity * sizeof(*index));
+    uint32_t *index = take_memory(capacity * sizeof(*index));
     if (!index) return false;
     ps_memory_give(call_paths.index, call_paths.index_capacity * sizeof(*index));
     call_paths.index = index;
@@ -175,23 +193,29 @@ static bool grow_index(void)
     return true;
 }
 
-/* NULL: there is no room for it. */
-static cell *cell_of(const cell *key)
+static cell *add_cell(const cell *key)
 {
-    bool full = (uint64_t)call_paths.cells * 4 >= (uint64_t)call_paths.index_capacity * 3;
-    if (key->path == &overflow || (full && !grow_index())) return NULL;
-    uint32_t *place = find_cell(call_paths.index, call_paths.index_capacity, key), number = call_paths.cells;
-    if (PS_LIKELY(*place)) return cell_at(*place - 1);
-    if (number == PS_PATH_CELLS_MAX) return NULL;
+    uint32_t number = call_paths.cells;
+    bool full = (uint64_t)number * 4 >= (uint64_t)call_paths.index_capacity * 3;
+    if (number == PS_PATH_CELLS_MAX || (full && !grow_index())) return NULL;
     if (!call_paths.chunk[number / CELLS_PER_CHUNK]) {
-        cell *chunk = ps_memory_take(CELLS_PER_CHUNK * sizeof(*chunk));
+        cell *chunk = take_memory(CELLS_PER_CHUNK * sizeof(*chunk));
         if (!chunk) return NULL;
         PS_WRITE_RELEASE(call_paths.chunk[number / CELLS_PER_CHUNK], chunk);
     }
     *cell_at(number) = *key;
-    *place = number + 1;
+    *find_cell(call_paths.index, call_paths.index_capacity, key) = number + 1;
     PS_WRITE_RELEASE(call_paths.cells, number + 1);
     return cell_at(number);
+}
+
+/* NULL: there is no room for it. */
+static cell *cell_of(const cell *key)
+{
+    if (key->path == &overflow) return NULL;
+    uint32_t number = 0;
+    if (call_paths.index) number = *find_cell(call_paths.index, call_paths.index_capacity, key);
+    return PS_LIKELY(number) ? cell_at(number - 1) : add_cell(key);
 }
 
 void ps_paths_add(enum ps_path_kind kind, ps_path *path, uint64_t thread_id, const ps_site *request,
@@ -288,7 +312,7 @@ static uint64_t fire_cells(void)
 {
     uint32_t cells = PS_READ_ACQUIRE(call_paths.cells);
     uint64_t fired = 0;
-    call_paths.flushes++;
+    PS_WRITE(call_paths.flushes, call_paths.flushes + 1);
     for (uint32_t i = 0; i < cells; i++) fired += fire_cell(cell_at(i), cell_at(i)->path);
     for (int kind = 0; kind < PS_PATH_KINDS && PS_READ(call_paths.is_overflowed); kind++) {
         overflow_cells[kind].kind = (enum ps_path_kind)kind;
@@ -315,8 +339,10 @@ static void forget(void)
     memset(call_paths.chunk, 0, sizeof(call_paths.chunk));
     memset(overflow_cells, 0, sizeof(overflow_cells));
     call_paths.index = NULL;
-    call_paths.cells = call_paths.index_capacity = 0;
+    call_paths.index_capacity = 0;
+    PS_WRITE(call_paths.cells, 0);
     call_paths.is_overflowed = false;
+    PS_WRITE(call_paths.is_refused, false);
     free_paths();
 }
 
@@ -330,52 +356,57 @@ bool ps_paths_are_on(void)
     return call_paths.on;
 }
 
+/* Until the next flush all figures that could be forgotten are forgotten. */
 bool ps_paths_need_upkeep(void)
 {
-    return PS_READ(call_paths.used) >= PS_PATHS_MAX / 4 * 3 ||
+    if (PS_READ(call_paths.forgot_at) == PS_READ(call_paths.flushes)) return false;
+    return PS_READ(call_paths.is_refused) || PS_READ(call_paths.used) >= PS_PATHS_MAX / 4 * 3 ||
            PS_READ(call_paths.cells) >= PS_PATH_CELLS_MAX / 4 * 3;
 }
 
-/* Keeps the cells with figures that no flush has fired. */
-static void forget_fired_cells(void)
+/* Keeps the cells with figures that no flush has fired. Returns the paths of these cells. */
+static ps_path *forget_fired_cells(void)
 {
     uint32_t kept = 0;
+    ps_path *paths = NULL;
     for (uint32_t i = 0; i < call_paths.cells; i++) {
         cell *cell = cell_at(i);
         if (!grew(cell) && memcmp(cell->count, cell->sent, sizeof(cell->count)) == 0) continue;
-        for (ps_path *path = cell->path; path && !path->kept; path = path->parent) path->kept = true;
+        for (ps_path *path = cell->path; path && !path->kept; path = path->parent) {
+            path->kept = true;
+            path->next_kept = paths;
+            paths = path;
+        }
         *cell_at(kept++) = *cell;
     }
     PS_WRITE(call_paths.cells, kept);
     if (call_paths.index) memset(call_paths.index, 0, call_paths.index_capacity * sizeof(*call_paths.index));
     fill_index();
+    return paths;
 }
 
-/* Moves the paths of the cells that stayed to a new table, and frees the others. */
-static void forget_unused_paths(ps_path **paths)
+/* Frees all paths but those that are kept, which have to find new places in the table. */
+static void forget_unused_paths(ps_path *kept)
 {
-    uint32_t kept = 0;
+    uint32_t used = 0;
     for (uint32_t i = 0; i < call_paths.capacity; i++) {
         ps_path *path = call_paths.paths[i];
-        if (path && path->kept) {
-            path->kept = false;
-            *find(paths, call_paths.capacity, path->parent, path->site, path->line) = path;
-            kept++;
-        } else ps_memory_give(path, sizeof(*path));
+        if (path && !path->kept) ps_memory_give(path, sizeof(*path));
+        call_paths.paths[i] = NULL;
     }
-    ps_memory_give(call_paths.paths, call_paths.capacity * sizeof(*paths));
-    call_paths.paths = paths;
-    PS_WRITE(call_paths.used, kept);
+    for (ps_path *path = kept; path; path = path->next_kept, used++) {
+        path->kept = false;
+        *find(call_paths.paths, call_paths.capacity, path->parent, path->site, path->line) = path;
+    }
+    PS_WRITE(call_paths.used, used);
 }
 
 void ps_paths_upkeep(void)
 {
     if (!ps_flush_try_lock()) return;
-    ps_path **paths = ps_memory_take(call_paths.capacity * sizeof(*paths));
-    if (paths) {
-        forget_fired_cells();
-        forget_unused_paths(paths);
-    }
+    forget_unused_paths(forget_fired_cells());
+    PS_WRITE(call_paths.is_refused, false);
+    PS_WRITE(call_paths.forgot_at, call_paths.flushes);
     ps_flush_unlock();
 }
 

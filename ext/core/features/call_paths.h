@@ -44,7 +44,7 @@ bool ps_paths_are_on(void);
 
 /*
  * For the VM's hooks of the feature. Forgets the paths that did not grow since the last flush, when
- * most of the room is used.
+ * most of the room is used, or when there was no memory for another path.
  */
 bool ps_paths_need_upkeep(void);
 void ps_paths_upkeep(void);
