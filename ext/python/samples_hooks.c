@@ -90,29 +90,33 @@ static void take_read(void)
     while ((stack = ps_stacks_next()) != NULL) {
         uint32_t count = 0;
         if (stack->collects) frames[count++] = (ps_sample_frame){ps_samples_row_of_collections(), 0};
-        for (uint32_t i = 0; i < stack->count && count < PS_SAMPLE_FRAMES_MAX; i++) {
+        bool is_cut = stack->is_cut;
+        for (uint32_t i = 0; i < stack->count; i++) {
             ps_row *row = row_of_copy(stack->frame[i].code);
-            if (!row->sample.left_out) frames[count++] = (ps_sample_frame){row, stack->frame[i].line};
+            if (row->sample.left_out) continue;
+            if (count == PS_SAMPLE_FRAMES_MAX) is_cut = true;
+            else frames[count++] = (ps_sample_frame){row, stack->frame[i].line};
         }
         ps_samples_add(frames, count, 0, NULL, stack->weight, stack->thread_id,
-                       ps_requests_counted_numbered(stack->request));
+                       ps_requests_counted_numbered(stack->request), is_cut);
     }
 }
 
 static void sample(PyThreadState *thread, uint64_t weight, uint64_t thread_id)
 {
     static ps_sample_frame frames[PS_SAMPLE_FRAMES_MAX]; /* the GIL is held */
-    bool wants_lines = ps_samples_want_lines();
+    bool wants_lines = ps_samples_want_lines(), is_cut = false;
     uint32_t count = 0;
-    for (struct ps_walked_frame *at = ps_walk_from(thread); at && count < PS_SAMPLE_FRAMES_MAX;
-         at = ps_walk_on(at)) {
+    for (struct ps_walked_frame *at = ps_walk_from(thread); at && !is_cut; at = ps_walk_on(at)) {
         PyCodeObject *code = ps_walked_code(at);
         ps_row *row = code ? find_row(at, code) : NULL;
         if (!row || row->sample.left_out) continue;
+        is_cut = count == PS_SAMPLE_FRAMES_MAX;
+        if (is_cut) continue;
         int line = wants_lines ? ps_walked_line(at) : 0;
         frames[count++] = (ps_sample_frame){row, line > 0 ? (uint32_t)line : 0};
     }
-    ps_samples_add(frames, count, 0, NULL, weight, thread_id, ps_requests_counted_of(thread));
+    ps_samples_add(frames, count, 0, NULL, weight, thread_id, ps_requests_counted_of(thread), is_cut);
 }
 
 static void walk(PyInterpreterState *interpreter)
@@ -198,7 +202,7 @@ void ps_sampling_after_fork(void)
     sampling.asked_ns = 0;
 }
 
-static const char *refused(void)
+const char *ps_sampling_refused(void)
 {
     return PS_HAVE_GIL ? NULL
                        : "this Python runs without a GIL: to read stacks at the tick was not tried there";
@@ -224,6 +228,6 @@ static bool hook(ps_probe_set wanted)
 const ps_hooks ps_samples_hooks = {
     .feature = &ps_samples_feature,
     .hook = hook,
-    .refused = refused,
+    .refused = ps_sampling_refused,
     .forget = forget,
 };

@@ -328,16 +328,19 @@ enum stack { NO_STACK, TORN, WHOLE };
  */
 static enum stack read_frames(struct reader *reader, uintptr_t at, uint64_t now)
 {
+    enum { STEPS_MOST = PS_SAMPLE_FRAMES_MAX * 2 };
     ps_read_stack *stack = &stacks.read;
     bool lines = ps_samples_want_lines(), is_torn = false;
     struct ps_walked_frame frame;
     stack->count = 0;
-    for (int i = 0; at && i < PS_SAMPLE_FRAMES_MAX * 2 && stack->count < PS_SAMPLE_FRAMES_MAX; i++) {
+    stack->is_cut = false;
+    for (int i = 0; at && !stack->is_cut; i++) {
         is_torn = true;
         if (!read_frame(reader, &frame, at)) break;
         at = (uintptr_t)frame.previous;
         is_torn = !is_internal(&frame);
-        if (!is_torn) continue;
+        stack->is_cut = i == STEPS_MOST || (is_torn && stack->count == PS_SAMPLE_FRAMES_MAX);
+        if (!is_torn || stack->is_cut) continue;
         uintptr_t address = untagged(frame.code);
         ps_copied_code *code = ps_copied_code_at(address, (uintptr_t)frame.globals, !stack->count, now);
         if (!code) break;
@@ -347,7 +350,7 @@ static enum stack read_frames(struct reader *reader, uintptr_t at, uint64_t now)
         is_torn = code->suspends && !at;
     }
     if (!stack->count) return NO_STACK;
-    return is_torn ? TORN : WHOLE;
+    return is_torn && !stack->is_cut ? TORN : WHOLE;
 }
 
 static void copy_stack(ps_read_stack *to, const ps_read_stack *from)
@@ -366,8 +369,10 @@ static void mend_torn(void)
     const ps_read_stack *whole = &stacks.read;
     uint32_t first = whole->count;
     while (first && whole->frame[first - 1].code != torn->frame[torn->count - 1].code) first--;
-    for (uint32_t i = first; i < whole->count && torn->count < PS_SAMPLE_FRAMES_MAX; i++)
-        torn->frame[torn->count++] = whole->frame[i];
+    uint32_t i = first;
+    while (i < whole->count && torn->count < PS_SAMPLE_FRAMES_MAX)
+        torn->frame[torn->count++] = whole->frame[i++];
+    torn->is_cut = whole->is_cut || i < whole->count;
     copy_stack(&stacks.read, torn);
 }
 
@@ -412,7 +417,7 @@ static bool read_stack(const struct thread *thread, uint64_t now)
 static bool is_like(const ps_read_stack *one, const ps_read_stack *other)
 {
     return one->state_id == other->state_id && one->request == other->request &&
-           one->collects == other->collects && one->count == other->count &&
+           one->collects == other->collects && one->is_cut == other->is_cut && one->count == other->count &&
            memcmp(one->frame, other->frame, one->count * sizeof(one->frame[0])) == 0;
 }
 

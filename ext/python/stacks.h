@@ -26,6 +26,7 @@ typedef struct ps_read_stack {
     uint64_t weight;    /* CPU time that it stands for, ns */
     uint64_t request;   /* the number of its request; 0: none, or not wanted */
     bool collects;      /* the garbage collector runs on top of it */
+    bool is_cut;        /* it has more frames, outside of these */
     uint32_t count;
     struct {
         ps_copied_code *code;

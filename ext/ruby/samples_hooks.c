@@ -77,11 +77,11 @@ static ps_row *find_row(VALUE frame)
  */
 static int line_of_now(const ps_tick *tick)
 {
-    VALUE frames[PS_SAMPLE_FRAMES_MAX];
-    int lines[PS_SAMPLE_FRAMES_MAX];
+    ps_tick now;
     if (tick->thread_id != ps_thread_id()) return 0;
-    int count = rb_profile_frames(0, PS_SAMPLE_FRAMES_MAX, frames, lines);
-    bool same = count == (int)tick->count && memcmp(frames, tick->frames, sizeof(*frames) * tick->count) == 0;
+    ps_tick_read(&now);
+    bool same =
+        now.count == tick->count && memcmp(now.frames, tick->frames, sizeof(*now.frames) * tick->count) == 0;
     return same ? rb_sourceline() : 0;
 }
 
@@ -94,8 +94,11 @@ static void add(ps_tick *tick, ps_counted *request, bool at_tick)
     ps_sample_frame sample[PS_SAMPLE_FRAMES_MAX];
     uint32_t first = tick->in_gc, count = tick->count, leaf = first;
     if (!count) return;
-    if (count > PS_SAMPLE_FRAMES_MAX - first) count = PS_SAMPLE_FRAMES_MAX - first;
-    bool wants_lines = ps_samples_want_lines();
+    bool wants_lines = ps_samples_want_lines(), is_cut = tick->is_cut;
+    if (count > PS_SAMPLE_FRAMES_MAX - first) {
+        count = PS_SAMPLE_FRAMES_MAX - first;
+        is_cut = true;
+    }
     for (uint32_t i = count; i-- > 0;) {
         ps_row *row = find_row(tick->frames[i]);
         int line = tick->lines[i];
@@ -108,15 +111,14 @@ static void add(ps_tick *tick, ps_counted *request, bool at_tick)
         leaf = 0;
     }
     const ps_row *builtin = at_tick && leaf > 0 && sample[0].row->sample.builtin ? sample[0].row : NULL;
-    ps_samples_add(sample, first + count, leaf, builtin, tick->weight, tick->thread_id, request);
+    ps_samples_add(sample, first + count, leaf, builtin, tick->weight, tick->thread_id, request, is_cut);
 }
 
 static void take_now(void)
 {
     ps_tick now = {.weight = ps_samples_weigh(), .thread_id = ps_thread_id()};
     if (!now.weight) return;
-    int count = rb_profile_frames(0, PS_SAMPLE_FRAMES_MAX, now.frames, now.lines);
-    now.count = count > 0 ? (uint32_t)count : 0;
+    ps_tick_read(&now);
     add(&now, ps_requests_counted(), false);
 }
 

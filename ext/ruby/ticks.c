@@ -31,6 +31,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -156,6 +157,13 @@ bool ps_has_frames(void)
     return stack && frame > stack && frame - stack <= size - LEAST_FRAME;
 }
 
+void ps_tick_read(ps_tick *tick)
+{
+    int count = rb_profile_frames(0, PS_SAMPLE_FRAMES_MAX + 1, tick->frames, tick->lines);
+    tick->is_cut = count > PS_SAMPLE_FRAMES_MAX;
+    tick->count = tick->is_cut ? PS_SAMPLE_FRAMES_MAX : count > 0 ? (uint32_t)count : 0;
+}
+
 /* Called on the thread itself. */
 static void take(struct thread *thread, bool in_gc, uint64_t cpu)
 {
@@ -171,17 +179,15 @@ static void take(struct thread *thread, bool in_gc, uint64_t cpu)
     } while (!PS_REPLACE(ticks.head, head, head + 1));
     struct entry *entry = &ticks.ring[head % RING];
     ps_tick *tick = &entry->tick;
-    int count = rb_profile_frames(0, PS_SAMPLE_FRAMES_MAX, tick->frames, tick->lines);
-    tick->count = count > 0 ? (uint32_t)count : 0;
+    ps_tick_read(tick);
     tick->in_gc = in_gc;
     tick->request = PS_READ(thread->request);
     tick->thread_id = (uint64_t)thread->tid;
     tick->weight = weight;
     thread->charged_ns = cpu;
-    bool has_line = !count || tick->lines[0] > 0;
+    bool has_line = !tick->count || tick->lines[0] > 0;
     PS_WRITE_RELEASE(entry->ready, 1);
-    if (!has_line && PS_READ(ticks.lines_late) && (PS_ENABLED(SAMPLE) || PS_ENABLED(SAMPLE__FRAME)))
-        ps_ask_for_sample();
+    if (!has_line && PS_READ(ticks.lines_late) && ps_samples_want_lines()) ps_ask_for_sample();
 }
 
 /*
@@ -689,12 +695,7 @@ bool ps_ticks_next(ps_tick *to)
     struct entry *entry = &ticks.ring[tail % RING];
     if (tail == PS_READ_ACQUIRE(ticks.head) || !PS_READ_ACQUIRE(entry->ready)) return false;
     const ps_tick *from = &entry->tick;
-    to->thread_id = from->thread_id;
-    to->weight = from->weight;
-    to->in_gc = from->in_gc;
-    to->request = from->request;
-    to->count = from->count;
-    memcpy(to->frames, from->frames, from->count * sizeof(*from->frames));
+    memcpy(to, from, offsetof(ps_tick, frames) + from->count * sizeof(*from->frames));
     memcpy(to->lines, from->lines, from->count * sizeof(*from->lines));
     PS_WRITE(entry->ready, 0);
     PS_WRITE_RELEASE(ticks.tail, tail + 1);

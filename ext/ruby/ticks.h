@@ -22,10 +22,15 @@ typedef struct ps_tick {
     uint64_t weight; /* CPU time that the tick stands for, ns */
     uint32_t count;
     bool in_gc;    /* a collection ran on that stack */
+    bool is_cut;   /* the stack has more frames, outside of `count` */
     VALUE request; /* a Probescope::Native::Request; anything else: none, or not wanted */
-    VALUE frames[PS_SAMPLE_FRAMES_MAX];
-    int lines[PS_SAMPLE_FRAMES_MAX];
+    /* One more than are used shows whether there are more. */
+    VALUE frames[PS_SAMPLE_FRAMES_MAX + 1];
+    int lines[PS_SAMPLE_FRAMES_MAX + 1];
 } ps_tick;
+
+/* Reads the stack of the calling thread. */
+void ps_tick_read(ps_tick *tick);
 
 /*
  * Has the calling Ruby thread frames that rb_profile_frames() can read? Also false where this

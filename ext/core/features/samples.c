@@ -199,14 +199,12 @@ ps_row *ps_samples_row_of_collections(void)
     return ps_table_row_at(&ps_sample_table, ps_site_intern(name, sizeof(name) - 1, "", 0, 0));
 }
 
-/* A stack may have had more frames than are read of it. */
-static ps_path *path_of(const ps_sample_frame *frames, uint32_t count)
+static ps_path *path_of(const ps_sample_frame *frames, uint32_t count, bool is_cut)
 {
     static const char deeper[] = "(deeper than 256 frames)";
     _Static_assert(PS_SAMPLE_FRAMES_MAX == 256, "the text says so");
     ps_path *path = NULL;
-    if (count == PS_SAMPLE_FRAMES_MAX)
-        path = ps_path_child(NULL, ps_site_intern(deeper, sizeof(deeper) - 1, "", 0, 0), 0, true);
+    if (is_cut) path = ps_path_child(NULL, ps_site_intern(deeper, sizeof(deeper) - 1, "", 0, 0), 0, true);
     for (uint32_t i = count; i-- > 0;) {
         const ps_site *site = frames[i].row->site;
         path = ps_path_child(path, site, frames[i].line, *site->name == '(' && !*site->path);
@@ -215,7 +213,7 @@ static ps_path *path_of(const ps_sample_frame *frames, uint32_t count)
 }
 
 void ps_samples_add(const ps_sample_frame *frames, uint32_t count, uint32_t leaf, const ps_row *builtin,
-                    uint64_t weight, uint64_t thread_id, ps_counted *request)
+                    uint64_t weight, uint64_t thread_id, ps_counted *request, bool is_cut)
 {
     if (!count) return;
     PS_ADD(ps_samples_taken, 1);
@@ -232,7 +230,8 @@ void ps_samples_add(const ps_sample_frame *frames, uint32_t count, uint32_t leaf
         PS_ADD(counted[PS_SAMPLE_TOTAL_SAMPLES], 1);
     }
     if (PS_ENABLED(STACK__CPU) && ps_paths_are_on())
-        ps_paths_add(PS_PATH_CPU, path_of(frames, count), thread_id, ps_request_label(request), 1, weight, 1);
+        ps_paths_add(PS_PATH_CPU, path_of(frames, count, is_cut), thread_id, ps_request_label(request), 1,
+                     weight, 1);
     if (!PS_ENABLED(SAMPLE) && !PS_ENABLED(SAMPLE__FRAME)) return;
     uint64_t id = stack_hash(frames, count);
     if (PS_ENABLED(SAMPLE__FRAME)) keep_stack(id, frames, count);

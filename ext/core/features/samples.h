@@ -65,10 +65,11 @@ uint64_t ps_samples_weigh(void);
 /*
  * Adds a sample. frames[0] is innermost; self time goes to frames[leaf]. builtin: the row of the
  * VM's function that frames[leaf] had called; NULL when there was none or it is unknown. request:
- * as for ps_routes_row(). Called with the VM lock.
+ * as for ps_routes_row(). is_cut: the stack has more frames, outside of these. Called with the VM
+ * lock.
  */
 void ps_samples_add(const ps_sample_frame *frames, uint32_t count, uint32_t leaf, const ps_row *builtin,
-                    uint64_t weight, uint64_t thread_id, ps_counted *request);
+                    uint64_t weight, uint64_t thread_id, ps_counted *request, bool is_cut);
 void ps_samples_after_fork(void);
 
 #endif

@@ -250,29 +250,89 @@ static void counts_the_paths_of_samples(void)
     ps_row *crc = ps_table_row_at(&ps_sample_table, site("crc")),
            *main = ps_table_row_at(&ps_sample_table, site("main"));
     ps_sample_frame stack[] = {{ps_samples_row_of_collections(), 0}, {crc, 3}, {main, 20}};
-    ps_samples_add(stack, 3, 0, NULL, 1000, 4711, NULL);
-    ps_samples_add(stack + 1, 2, 0, NULL, 10, 4711, NULL);
+    ps_samples_add(stack, 3, 0, NULL, 1000, 4711, NULL, false);
+    ps_samples_add(stack + 1, 2, 0, NULL, 10, 4711, NULL, false);
     ps_flush();
     CHECK_EQUAL(weights(), 1010);
     CHECK_EQUAL(recorder_last(PS_PROBE_STACK__FRAME, "(garbage collection)").more.frame.flags, 2);
     CHECK_EQUAL(recorder_last(PS_PROBE_STACK__FRAME, "(garbage collection)").arg[4], id_of("crc"));
     CHECK_EQUAL(recorder_last(PS_PROBE_STACK__FRAME, "crc").arg[2], 3);
-    /* A stack that was cut says so. */
-    static ps_sample_frame deep[PS_SAMPLE_FRAMES_MAX];
-    for (uint32_t i = 0; i < PS_SAMPLE_FRAMES_MAX; i++) deep[i] = (ps_sample_frame){crc, i};
-    ps_samples_add(deep, PS_SAMPLE_FRAMES_MAX, 0, NULL, 1, 4711, NULL);
-    ps_flush();
-    struct recorded outermost = recorder_last(PS_PROBE_STACK__FRAME, "(deeper than 256 frames)");
-    CHECK_EQUAL(outermost.arg[4], 0);
-    CHECK_EQUAL(outermost.more.frame.flags, 2);
     /* No tracer has its hooks in. */
     ps_call_paths_feature.listen(0);
     recorder_forget();
-    ps_samples_add(stack, 3, 0, NULL, 1000, 4711, NULL);
+    ps_samples_add(stack, 3, 0, NULL, 1000, 4711, NULL, false);
     ps_flush();
     CHECK_EQUAL(weights(), 0);
     end();
     ps_table_clear(&ps_sample_table);
+}
+
+static void tells_a_stack_that_was_cut(void)
+{
+    begin_again();
+    static ps_sample_frame deep[PS_SAMPLE_FRAMES_MAX];
+    ps_row *f = ps_table_row_at(&ps_sample_table, site("f"));
+    for (uint32_t i = 0; i < PS_SAMPLE_FRAMES_MAX; i++) deep[i] = (ps_sample_frame){f, i};
+    ps_samples_add(deep, PS_SAMPLE_FRAMES_MAX, 0, NULL, 1, 4711, NULL, false);
+    ps_flush();
+    CHECK_EQUAL(recorder_count(PS_PROBE_STACK__FRAME, NULL), PS_SAMPLE_FRAMES_MAX);
+    recorder_forget();
+    /* Frames of the library's are left out, so there are fewer. */
+    ps_samples_add(deep, PS_SAMPLE_FRAMES_MAX - 6, 0, NULL, 1, 4711, NULL, true);
+    ps_flush();
+    struct recorded outermost = recorder_last(PS_PROBE_STACK__FRAME, "(deeper than 256 frames)");
+    CHECK_EQUAL(outermost.arg[4], 0);
+    CHECK_EQUAL(outermost.more.frame.flags, 2);
+    CHECK_EQUAL(recorder_count(PS_PROBE_STACK__FRAME, NULL), PS_SAMPLE_FRAMES_MAX - 6 + 1);
+    end();
+    ps_table_clear(&ps_sample_table);
+}
+
+static void finds_known_paths_without_memory(void)
+{
+    begin_again();
+    ps_path *main = path(NULL, "<main>", 1);
+    enum { FULL = 768 }; /* paths, with which the table has to grow before the next one */
+    for (uint32_t line = 1; line < FULL; line++) add(path(main, "f", line), 1);
+    ps_flush();
+    recorder_forget();
+    ps_memory_set_limit(ps_memory_used());
+    add(path(main, "f", 1), 10);
+    add(path(main, "f", FULL - 1), 100);
+    add(path(main, "f", FULL), 1000);
+    CHECK(path(main, "f", 0) == path(main, "f", FULL)); /* (overflow) */
+    ps_flush();
+    CHECK_EQUAL(weights(), 1110);
+    CHECK_EQUAL(recorder_count(PS_PROBE_STACK__CPU, NULL), 3);
+    CHECK_EQUAL(recorder_last(PS_PROBE_STACK__CPU, NULL).arg[0], id_of("(overflow)"));
+    CHECK_EQUAL(recorder_last(PS_PROBE_STACK__CPU, NULL).arg[3], 1000);
+    CHECK(ps_paths_need_upkeep());
+    ps_paths_upkeep();
+    CHECK(!ps_paths_need_upkeep());
+    recorder_forget();
+    add(path(main = path(NULL, "<main>", 1), "f", FULL), 5);
+    add(path(main, "f", 1), 50);
+    ps_flush();
+    CHECK_EQUAL(weights(), 55);
+    CHECK_EQUAL(recorder_count(PS_PROBE_STACK__FRAME, "(overflow)"), 0);
+    ps_memory_set_limit(0);
+    end();
+}
+
+/* Without a flush in between nothing more could be forgotten. It would take time in vain. */
+static void forgets_once_a_flush(void)
+{
+    begin_again();
+    ps_flush();
+    for (uint32_t line = 0; !ps_paths_need_upkeep(); line++) add(path(NULL, "f", line), 1);
+    ps_paths_upkeep();
+    CHECK(!ps_paths_need_upkeep());
+    ps_flush();
+    CHECK(ps_paths_need_upkeep());
+    ps_paths_upkeep();
+    ps_flush();
+    CHECK(!ps_paths_need_upkeep());
+    end();
 }
 
 int main(void)
@@ -288,5 +348,8 @@ int main(void)
     RUN(survives_without_memory);
     RUN(drops_what_was_counted_before_an_interval_begins);
     RUN(counts_the_paths_of_samples);
+    RUN(tells_a_stack_that_was_cut);
+    RUN(finds_known_paths_without_memory);
+    RUN(forgets_once_a_flush);
     return check_report("call_paths");
 }

@@ -233,8 +233,8 @@ static void fires_samples_in_ns_and_numbers(void)
 {
     RAISE(SAMPLE__STATS);
     ps_sample_frame stack[] = {{row_of(&ps_sample_table, "crc"), 3}, {row_of(&ps_sample_table, "main"), 20}};
-    ps_samples_add(stack, 2, 0, NULL, 10000, 1, NULL);
-    ps_samples_add(stack + 1, 1, 0, NULL, 500, 1, NULL);
+    ps_samples_add(stack, 2, 0, NULL, 10000, 1, NULL, false);
+    ps_samples_add(stack + 1, 1, 0, NULL, 500, 1, NULL, false);
     flush();
     struct recorded main = recorder_last(PS_PROBE_SAMPLE__STATS, "main"),
                     crc = recorder_last(PS_PROBE_SAMPLE__STATS, "crc");
@@ -255,7 +255,7 @@ static void fires_the_self_time_in_a_builtin_as_one_more_row(void)
     RAISE(SAMPLE__STATS);
     ps_sample_frame stack[] = {{row_of(&ps_sample_table, "crc32"), 0},
                                {row_of(&ps_sample_table, "main"), 20}};
-    ps_samples_add(stack, 2, 1, stack[0].row, 10000, 1, NULL);
+    ps_samples_add(stack, 2, 1, stack[0].row, 10000, 1, NULL, false);
     flush();
     CHECK_EQUAL(recorder_count(PS_PROBE_SAMPLE__STATS, "main"), 2);
     struct recorded in_builtin = recorder_last(PS_PROBE_SAMPLE__STATS, "main");
@@ -275,7 +275,7 @@ static void ends_with_stats_done(void)
     for (int i = 0; i < PS_PROBE_COUNT; i++) recorder_semaphore((enum ps_probe)i, 1);
     for (int i = 0; i < 4; i++) row_of(tables[i], "f")->count[i == 3 ? PS_SAMPLE_TOTAL_SAMPLES : 0] = 5;
     ps_sample_frame leaf = {row_of(&ps_sample_table, "f"), 3};
-    ps_samples_add(&leaf, 1, 0, NULL, 1, 1, NULL);
+    ps_samples_add(&leaf, 1, 0, NULL, 1, 1, NULL, false);
     ps_info_state(PS_PROBE_LINE, PS_STATE_UNSUPPORTED, "not yet");
     struct recorded first = flush();
     CHECK_EQUAL(recorder_count(PS_PROBE_STATS__DONE, NULL), 1);
@@ -555,7 +555,7 @@ static void count_calls(uint64_t *seed)
         PS_ADD(row->count[PS_FUNCTION_SELF], 10);
         if (10 > PS_READ(row->count[PS_FUNCTION_MAX])) PS_WRITE(row->count[PS_FUNCTION_MAX], 10);
         ps_sample_frame leaf = {row_of(&ps_sample_table, "leaf"), (uint32_t)number};
-        if (i % 100 == 0) ps_samples_add(&leaf, 1, 0, NULL, 1, 1, NULL);
+        if (i % 100 == 0) ps_samples_add(&leaf, 1, 0, NULL, 1, 1, NULL, false);
     }
 }
 

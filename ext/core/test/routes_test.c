@@ -127,10 +127,10 @@ static void gives_samples_with_recursion_counted_once(void)
     ps_row *f = row_of(&ps_sample_table, "f"), *g = row_of(&ps_sample_table, "g");
     const ps_sample_frame stack[] = {{g, 1}, {f, 1}, {f, 1}};
     ps_counted request = {0};
-    ps_samples_add(stack, 3, 0, NULL, 1000, 1, &request);
-    ps_samples_add(stack, 3, 0, NULL, 10, 1, NULL);
+    ps_samples_add(stack, 3, 0, NULL, 1000, 1, &request, false);
+    ps_samples_add(stack, 3, 0, NULL, 10, 1, NULL, false);
     ps_routes_known(&request, "GET", "/");
-    ps_samples_add(stack, 3, 0, NULL, 1000, 1, &request);
+    ps_samples_add(stack, 3, 0, NULL, 1000, 1, &request, false);
     ps_routes_end(&request);
     flush();
     CHECK_EQUAL(recorder_count(PS_PROBE_SAMPLE__STATS, NULL), 4);
@@ -166,7 +166,7 @@ static void forgets_what_a_cleared_table_had(void)
     begin_again();
     ps_counted request = {0};
     ps_objects_add(row_of(&ps_object_table, "Set"), 40, &request);
-    ps_samples_add(&(ps_sample_frame){row_of(&ps_sample_table, "f"), 1}, 1, 0, NULL, 5, 1, &request);
+    ps_samples_add(&(ps_sample_frame){row_of(&ps_sample_table, "f"), 1}, 1, 0, NULL, 5, 1, &request, false);
     ps_table_clear(&ps_object_table);
     ps_routes_known(&request, "GET", "/");
     ps_routes_end(&request);

@@ -165,19 +165,19 @@ static void adds_to_the_leaf_and_once_to_each_function(void)
     ps_row *main = function("main"), *parse = function("parse"), *crc = function("crc");
     /* crc <- parse <- parse <- main */
     ps_sample_frame deep[] = {{crc, 3}, {parse, 8}, {parse, 9}, {main, 20}};
-    ps_samples_add(deep, 4, 0, NULL, 1000, 1, NULL);
+    ps_samples_add(deep, 4, 0, NULL, 1000, 1, NULL, false);
     check_counts(crc, 1000, 1, 1000, 1);
     check_counts(parse, 0, 0, 1000, 1);
     check_counts(main, 0, 0, 1000, 1);
 
     /* A recursion of the leaf. */
     ps_sample_frame recursion[] = {{parse, 8}, {parse, 9}, {main, 20}};
-    ps_samples_add(recursion, 3, 0, NULL, 10, 1, NULL);
+    ps_samples_add(recursion, 3, 0, NULL, 10, 1, NULL, false);
     check_counts(crc, 1000, 1, 1000, 1);
     check_counts(parse, 10, 1, 1010, 2);
     check_counts(main, 0, 0, 1010, 2);
 
-    ps_samples_add(deep, 0, 0, NULL, 5000, 1, NULL); /* no frames */
+    ps_samples_add(deep, 0, 0, NULL, 5000, 1, NULL, false); /* no frames */
     check_counts(main, 0, 0, 1010, 2);
     CHECK_EQUAL(recorder_total(), 0);
     begin_again();
@@ -189,10 +189,10 @@ static void counts_self_time_in_a_builtin_in_a_row_of_its_own(void)
     ps_row *main = function("main"), *crc32 = function("Zlib.crc32"), *generate = function("JSON.generate");
     crc32->sample.builtin = generate->sample.builtin = true;
     ps_sample_frame in_crc32[] = {{crc32, 0}, {main, 20}}, in_json[] = {{generate, 0}, {main, 21}};
-    ps_samples_add(in_crc32, 2, 1, crc32, 1000, 1, NULL);
-    ps_samples_add(in_crc32, 2, 1, crc32, 100, 1, NULL);
-    ps_samples_add(in_json, 2, 1, generate, 10, 1, NULL);
-    ps_samples_add(in_crc32 + 1, 1, 0, NULL, 1, 1, NULL);
+    ps_samples_add(in_crc32, 2, 1, crc32, 1000, 1, NULL, false);
+    ps_samples_add(in_crc32, 2, 1, crc32, 100, 1, NULL, false);
+    ps_samples_add(in_json, 2, 1, generate, 10, 1, NULL, false);
+    ps_samples_add(in_crc32 + 1, 1, 0, NULL, 1, 1, NULL, false);
     check_counts(main, 1, 1, 1111, 4);
     check_counts(crc32, 0, 0, 1100, 2);
     ps_row *row = ps_table_find(&ps_sample_table, (uintptr_t)main, (uintptr_t)crc32, 0);
@@ -206,10 +206,10 @@ static void counts_the_first_sample_after_a_clear(void)
 {
     begin_again();
     ps_sample_frame leaf = {function("f"), 1};
-    ps_samples_add(&leaf, 1, 0, NULL, 7, 1, NULL);
+    ps_samples_add(&leaf, 1, 0, NULL, 7, 1, NULL, false);
     ps_table_clear(&ps_sample_table);
     leaf.row = function("f");
-    ps_samples_add(&leaf, 1, 0, NULL, 9, 1, NULL);
+    ps_samples_add(&leaf, 1, 0, NULL, 9, 1, NULL, false);
     check_counts(leaf.row, 9, 1, 9, 1);
     begin_again();
 }
@@ -220,7 +220,7 @@ static void fires_a_sample_with_its_stacks_id(void)
     RAISE(SAMPLE);
     RAISE(SAMPLE__FRAME);
     ps_sample_frame stack[] = {{function("crc"), 3}, {function("main"), 20}};
-    ps_samples_add(stack, 2, 0, NULL, 1000, 4711, NULL);
+    ps_samples_add(stack, 2, 0, NULL, 1000, 4711, NULL, false);
     struct recorded sample = recorder_last(PS_PROBE_SAMPLE, "crc");
     CHECK_STRING(sample.text[1], "a.rb");
     CHECK_EQUAL(sample.arg[2], 3); /* the line that runs, not the line of the function */
@@ -249,8 +249,8 @@ static void fires_each_stack_once_a_second(void)
                     b[] = {{function("f"), 4}, {function("main"), 20}};
     size_t with_rows = ps_memory_used();
     for (int i = 0; i < 5; i++) {
-        ps_samples_add(a, 2, 0, NULL, 1, 1, NULL);
-        ps_samples_add(b, 2, 0, NULL, 1, 1, NULL);
+        ps_samples_add(a, 2, 0, NULL, 1, 1, NULL, false);
+        ps_samples_add(b, 2, 0, NULL, 1, 1, NULL, false);
     }
     CHECK_EQUAL(recorder_total(), 0);
     CHECK_EQUAL(ps_samples_feature.fire_events(), 4);
@@ -260,7 +260,7 @@ static void fires_each_stack_once_a_second(void)
     CHECK_EQUAL(ps_samples_feature.fire_events(), 0);
     CHECK_EQUAL(ps_memory_used(), with_rows);
 
-    ps_samples_add(a, 2, 0, NULL, 1, 1, NULL); /* the next second */
+    ps_samples_add(a, 2, 0, NULL, 1, 1, NULL, false); /* the next second */
     CHECK_EQUAL(ps_samples_feature.fire_events(), 2);
     begin_again();
     CHECK_EQUAL(ps_memory_used(), used);
@@ -274,7 +274,7 @@ static void keeps_no_more_stacks_than_agreed(void)
     size_t used = ps_memory_used();
     for (uint32_t line = 1; line <= PS_STACKS_MAX + 50; line++) {
         ps_sample_frame leaf = {f, line};
-        ps_samples_add(&leaf, 1, 0, NULL, 1, 1, NULL);
+        ps_samples_add(&leaf, 1, 0, NULL, 1, 1, NULL, false);
     }
     CHECK(ps_memory_used() > used);
     CHECK_EQUAL(f->count[PS_SAMPLE_SELF_SAMPLES], PS_STACKS_MAX + 50);
@@ -289,7 +289,7 @@ static void keeps_the_deepest_stack_whole(void)
     RAISE(SAMPLE__FRAME);
     static ps_sample_frame frames[PS_SAMPLE_FRAMES_MAX];
     for (uint32_t i = 0; i < PS_SAMPLE_FRAMES_MAX; i++) frames[i] = (ps_sample_frame){function("f"), i};
-    ps_samples_add(frames, PS_SAMPLE_FRAMES_MAX, 0, NULL, 1, 1, NULL);
+    ps_samples_add(frames, PS_SAMPLE_FRAMES_MAX, 0, NULL, 1, 1, NULL, false);
     CHECK_EQUAL(ps_samples_feature.fire_events(), PS_SAMPLE_FRAMES_MAX);
     begin_again();
 }
@@ -298,12 +298,12 @@ static void keeps_no_stack_without_memory_or_listener(void)
 {
     begin_again();
     ps_sample_frame leaf = {function("f"), 1};
-    ps_samples_add(&leaf, 1, 0, NULL, 1, 1, NULL);
+    ps_samples_add(&leaf, 1, 0, NULL, 1, 1, NULL, false);
     CHECK_EQUAL(ps_samples_feature.fire_events(), 0);
 
     RAISE(SAMPLE__FRAME);
     ps_memory_set_limit(1);
-    ps_samples_add(&leaf, 1, 0, NULL, 1, 1, NULL);
+    ps_samples_add(&leaf, 1, 0, NULL, 1, 1, NULL, false);
     ps_memory_set_limit(0);
     CHECK_EQUAL(ps_samples_feature.fire_events(), 0);
     CHECK_EQUAL(leaf.row->count[PS_SAMPLE_SELF_SAMPLES], 2);
@@ -316,7 +316,7 @@ static void forgets_stacks_that_an_earlier_listener_left(void)
     RAISE(SAMPLE__FRAME);
     ps_sample_frame leaf = {function("f"), 1};
     size_t used = ps_memory_used();
-    ps_samples_add(&leaf, 1, 0, NULL, 1, 1, NULL);
+    ps_samples_add(&leaf, 1, 0, NULL, 1, 1, NULL, false);
     LOWER(SAMPLE__FRAME);
     ps_samples_begin();
     CHECK_EQUAL(ps_memory_used(), used);
@@ -333,7 +333,7 @@ static void forgets_stacks_whose_names_are_given_back(void)
 {
     begin_again();
     RAISE(SAMPLE__FRAME);
-    ps_samples_add(&(ps_sample_frame){function("f"), 1}, 1, 0, NULL, 1, 1, NULL);
+    ps_samples_add(&(ps_sample_frame){function("f"), 1}, 1, 0, NULL, 1, 1, NULL, false);
     ps_table_clear(&ps_sample_table);
     ps_samples_feature.forget();
     ps_sites_clear();
@@ -370,7 +370,7 @@ static void leaves_the_parents_stacks_to_the_parent(void)
     RAISE(SAMPLE__FRAME);
     ps_sample_frame leaf = {function("f"), 1};
     size_t used = ps_memory_used();
-    ps_samples_add(&leaf, 1, 0, NULL, 1, 1, NULL);
+    ps_samples_add(&leaf, 1, 0, NULL, 1, 1, NULL, false);
     ps_samples_tick();
     ps_samples_after_fork();
     CHECK_EQUAL(ps_memory_used(), used);
