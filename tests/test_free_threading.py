@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sysconfig
 
 import pytest
@@ -94,3 +95,17 @@ def test_eight_threads_at_once_are_counted_exactly(trace):
     assert {"raised": rare, "rescued": rare, "depth_sum": 3 * rare} in rows
     assert len(run.events("backtrace__done")) == rare // 10
     assert run.program.err == ""
+
+
+@pytest.mark.smoke
+def test_samples_and_call_paths_are_refused_and_say_why():
+    """A probe that is "on" and never fires would look like a process that uses no CPU."""
+    ran = python(
+        "-c",
+        "import json, probescope; probescope.install(); print(json.dumps(probescope.status()['probes']))",
+    )
+    probes = json.loads(ran.stdout)
+    for probe in ("sample__stats", "stack__cpu", "stack__frame"):
+        state, reason = probes[probe]
+        assert state == "refused", probe
+        assert "without a GIL" in reason

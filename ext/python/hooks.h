@@ -156,8 +156,10 @@ const ps_site *ps_exceptions_origin(PyObject *exception, ps_row_ref *origin);
 /* module.c: did the user accept costly probes (PROBESCOPE_FORCE=1, install(force=True))? */
 bool ps_forced(void);
 
-/* samples_hooks.c: sample, sample__stats, sample__frame */
+/* samples_hooks.c: sample, sample__stats, sample__frame, stack__cpu */
 extern const ps_hooks ps_samples_hooks;
+/* Why no samples can be taken; NULL: they can. */
+const char *ps_sampling_refused(void);
 /* The function for ps_vm.sample. */
 bool ps_sampling_tick(uint64_t now, uint64_t due);
 /* Asks the main thread to take a sample, without the GIL. False: the worker has to take it. */

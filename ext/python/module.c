@@ -32,8 +32,10 @@ static const char *why_no_waits(void)
 }
 
 static const ps_hooks requests_hooks = {.feature = &ps_requests_feature};
-static const ps_hooks call_paths_hooks = {
-    .feature = &ps_call_paths_feature, .needs_upkeep = ps_paths_need_upkeep, .upkeep = ps_paths_upkeep};
+static const ps_hooks call_paths_hooks = {.feature = &ps_call_paths_feature,
+                                          .refused = ps_sampling_refused,
+                                          .needs_upkeep = ps_paths_need_upkeep,
+                                          .upkeep = ps_paths_upkeep};
 static const ps_hooks gvl_hooks = {
     .feature = &ps_gvl_feature, .unsupported = PS_BIT(GVL__WAIT), .why = why_no_waits};
 
