@@ -77,3 +77,40 @@ def test_frames_tell_whose_they_are(trace):
     assert of["outer"]["flags"] == 1
     assert PROGRAM.split("\n")[of["spin"]["defined"] - 1] == "def spin():"
     assert of["spin"]["path"].startswith("/")
+
+
+DEEP = """
+import gate, probescope, time
+
+def spin():
+    n = 0
+    while n < 2_000: n += 1
+
+def deep(n):
+    if n: deep(n - 1)
+    else: spin()
+
+def application(environ, start):
+    deep(depth)
+    return []
+
+def above(n):
+    if n: return above(n - 1)
+    return served({}, None)
+
+served = probescope.wsgi(application)
+gate.on("stack__cpu", "stack__frame")
+ends = time.process_time() + 1.5
+while time.process_time() < ends:
+    for depth in 100, 240: above(60)
+gate.done()
+"""
+
+
+def test_a_stack_with_more_frames_than_are_read_begins_with_a_frame_of_its_own(trace):
+    """Frames of the library's are left out. Without them a stack that was cut has fewer frames."""
+    names = [names for names, _ in paths_of(trace(DEEP, FIELDS)) if names[-1][0] == "spin"]
+    roots = {all_[0][0] for all_ in names}
+    assert roots == {"(deeper than 256 frames)", "<module>"}
+    assert all("above" in dict(all_) for all_ in names if all_[0][0] == "<module>")
+    assert max(len(all_) for all_ in names) <= 257

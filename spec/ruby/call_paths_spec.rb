@@ -8,6 +8,8 @@ RSpec.describe "call paths", :bpf do
              stack__cpu: %i[stack_id thread_id count weight looked request],
              sample__stats: %i[function self], stats__done: %i[sequence] }
 
+  yjit = system(RbConfig.ruby, "--yjit", "-e", "exit RubyVM::YJIT.enabled?", out: File::NULL, err: File::NULL)
+
   # Events before the first flush are of probes that were attached one after the other.
   def counted(run, probe) = run.sequence(:stats__done, probe).drop_while { |one| !one.key?(:sequence) }
 
@@ -61,6 +63,39 @@ RSpec.describe "call paths", :bpf do
     expect(others.map { |frame| frame[:function] }).to include("Array#each")
     spin = frames.find { |frame| frame[:function] == "Object#spin" }
     expect(spin[:defined]).to eq(spin[:line])
+  end
+
+  it "begin with a frame of their own where the stack had more frames than are read" do
+    run = trace(<<~RUBY, fields)
+      def spin = (n = 0; n += 1 while n < 2_000)
+      def deep(n) = n.zero? ? spin : deep(n - 1)
+      Gate.on :stack__cpu, :stack__frame
+      ends = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID) + 1.5
+      (deep(100); deep(300)) while Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID) < ends
+      Gate.done
+    RUBY
+    names = paths(run).keys.select { |all| all.last.start_with?("Object#spin:") }
+    cut, whole = names.partition { |all| all.first == "(deeper than 256 frames):0" }
+    expect([cut, whole]).to all(be_any)
+    expect(cut.map(&:size)).to all(eq(257))
+    expect(whole.map(&:first)).to all(start_with("<main>:"))
+  end
+
+  # A job that came later would find another function there.
+  if yjit && RUBY_VERSION >= "3.3"
+    it "have the line of compiled code, which is not written down while the code runs" do
+      run = trace(<<~RUBY, fields, options: ["--yjit", "--yjit-call-threshold=10"])
+        %w[one two three four].each { |name| eval "def \#{name}\n  n = 0\n  n += 1 while n < 50_000\nend" }
+        Gate.on :stack__cpu, :stack__frame
+        ends = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID) + 2
+        (one; two; three; four) while Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID) < ends
+        Gate.done
+      RUBY
+      leaves = paths(run).map { |names, (_, weight)| [names.last, weight] }
+                         .select { |name, _| name.match?(/\AObject#(one|two|three|four):/) }
+      without = leaves.select { |name, _| name.end_with?(":0") }
+      expect(without.sum(&:last).to_f / leaves.sum(&:last)).to be < 0.2
+    end
   end
 
   it "have the same ids in a forked child" do
