@@ -16,8 +16,8 @@ struct state {
     ps_probe_set in; /* the probes of its feature that it was asked for */
     /*
      * Nobody listens to these probes any more: when the hooks are out, the rows are cleared, or what
-     * the feature keeps instead. A
-     * tracer that comes back finds empty tables, as if it were the first one.
+     * the feature keeps instead. A tracer that comes back finds empty tables, as if it were the
+     * first one.
      */
     bool clearing;
 };

@@ -46,8 +46,8 @@ typedef struct ps_feature {
     bool (*fire_row)(ps_row *row, const ps_row_subject *of);
     /*
      * Adds to `cut` of rows what the hooks have counted in no row yet, or takes what fire_events() is
-     * to fire. Called with the lock of the
-     * flush, right after the rows are cut, perhaps several times before they are fired. May be NULL.
+     * to fire. Called with the lock of the flush, right after the rows are cut, perhaps several times
+     * before they are fired. May be NULL.
      */
     void (*cut_rest)(void);
     /* Drops what cut_rest() has taken besides rows and is not fired yet. May be NULL. */

@@ -7,7 +7,7 @@ module Probescope
     module Bounds
       # Most bytes in one read of a process's memory.
       READ_BYTES = 1 << 20
-      # Most rows of probescope_info, which has 26.
+      # Most rows of probescope_info, which has one for each probe.
       INFO_PROBES = 128
       # Fewest bytes of such a row.
       INFO_LEAST_ROW_BYTES = 40
