@@ -93,6 +93,18 @@ RSpec.describe "The files generated from providers" do
       .to raise_error(/C adds bytes at the end of a row of probe, where the last field ends at 172/)
   end
 
+  # YAML takes the last one without a word.
+  it "are made from definitions in which no key is twice" do
+    paths = Dir[File.join(Support::ROOT, "{docs/schema,providers}/*.yml")]
+    twice = paths.to_h do |path|
+      mappings = Psych.parse_file(path).grep(Psych::Nodes::Mapping)
+      keys = mappings.flat_map { |one| one.children.each_slice(2).map { |key, _| key.value }.tally.to_a }
+      [File.basename(path), keys.select { |_, number| number > 1 }.map(&:first)]
+    end
+    expect(twice.values.flatten).to be_empty, twice.to_s
+    expect(twice).to include("schemas.yml", "probescope.yml")
+  end
+
   it "keep probescope_info well below the limits of gem and wheel" do
     %w[abi tracing/bounds tracing/info_layout].each { |name| require_relative "../lib/probescope/#{name}" }
     expect(Probescope::ABI::PROBES.size * 2).to be < Probescope::Tracing::Bounds::INFO_PROBES
