@@ -37,6 +37,19 @@ RSpec.describe "The bpftrace programs, by themselves", :bpf do
     end
   end
 
+  # Without room in its map, the program would print every frame of every flush.
+  it "stacks.bt: prints a frame a few times, also when its maps have no room for more" do
+    process = host_target("--rows", 10, "--moving", 20, "--period", 20)
+    room = %w[BPFTRACE_MAP_KEYS_MAX BPFTRACE_MAX_MAP_KEYS].to_h { |name| [name, "64"] }
+    path = Probescope::Tracing::Program.path("stacks.bt")
+    tracer = tracer(path, pid: process.pid, env: {"BPFTRACE_STRLEN" => "200", **room})
+    await("the attach", within: 60) { info_of(process).semaphore("stack__cpu").positive? }
+    await_flushes(process, 140)
+    frames = tracer.finish.scan(/^f \d+ \d+ (\d+) /).flatten.tally.except("1")
+    expect(frames.size).to be > 100
+    expect(frames.values.max).to be <= 12
+  end
+
   # bpftrace attaches the last probe of a program first. If stats__done were attached before the
   # others, an interval could begin before the others count. This happened on machines where
   # bpftrace attaches slowly.

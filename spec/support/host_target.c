@@ -5,7 +5,7 @@
  *
  *   host_target [--period MS] [--rows N] [--burst N] [--flushes N] [--hostile] [--strings]
  *               [--abi N] [--state N] [--old] [--old-ruby] [--number N] [--without PROBE] [--waits]
- *               [--locks] [--unread PART] [--lines]
+ *               [--locks] [--unread PART] [--lines] [--fewer N] [--moving N]
  *
  * Like the library, it flushes under a tracer: first when no semaphore has changed for a period,
  * then once a period. A flush is one event for each row and each kind of statistics, then
@@ -22,6 +22,8 @@
  *   unlocks in the function of row 0.
  * --lines: function__here tells how to find lines, as in CPython. The calls of a row are at the three
  *   lines behind that of its function, but access has an instruction that the line table lacks.
+ * --fewer N: announces all probes but the last N, like an older library.
+ * --moving N: the ids of its call paths are others after N flushes each.
  * --number N: its ids are those of process N, so that a spec can compute them before.
  * --unread PART: the record of the thread that makes system calls, or its epoch, stack, frames or
  *   names, are on a page that is not in memory. "late": the names come into memory later.
@@ -163,18 +165,20 @@ static void slow_call(int row, int rows, const char *function, const char *file,
 
 /*
  * The function of the row, which is the application's, calls one of a library. In row 0, the library
- * also works for nobody of the application.
+ * also works for nobody of the application. Of a hostile process, that function calls itself for ever.
  */
+static uint64_t moved, idle_parent;
+
 static void fire_paths(int row, const char *function, const char *file, uint64_t weight)
 {
     const char *library = "/gems/library-1.2/lib/work.rb", *work = row & 1 ? "Library#read" : "Library#work";
-    const uint64_t id = 20 + 2 * (uint64_t)row, outer = 19 + 2 * (uint64_t)row;
+    const uint64_t id = 20 + 2 * (uint64_t)row + moved, outer = 19 + 2 * (uint64_t)row + moved;
     const uint64_t own[] = {p(file), 281474976710100, 10 + row, 1};
     const uint64_t others[] = {p(library), 281474976710101, 4, 0}, none[] = {p(""), 0};
     if (probescope_stack__frame_semaphore) {
         fire_stack__frame(p(function), p(file), 11 + row, outer, 0, own);
         fire_stack__frame(p(work), p(library), 5, id, outer, others);
-        if (row == 0) fire_stack__frame(p("Library#idle"), p(library), 7, 1, 0, others);
+        if (row == 0) fire_stack__frame(p("Library#idle"), p(library), 7, 1, idle_parent, others);
     }
     if (!probescope_stack__cpu_semaphore) return;
     fire_stack__cpu(id, 100 + row, 2 * weight, 1000000 * weight, 2 * weight, none);
@@ -543,7 +547,7 @@ static void hooks_asked(void)
 
 int main(int argc, char **argv)
 {
-    int period = 50, rows = 3, hostile = 0, no_rescues = 0, state = 1, burst = -1, flushes = -1;
+    int period = 50, rows = 3, hostile = 0, no_rescues = 0, state = 1, burst = -1, flushes = -1, moving = 0;
     const char *without = "";
     for (int i = 1; i < argc; i++) {
         int value = i + 1 < argc ? atoi(argv[i + 1]) : 0;
@@ -551,7 +555,7 @@ int main(int argc, char **argv)
         else if (!strcmp(argv[i], "--rows")) rows = value;
         else if (!strcmp(argv[i], "--burst")) burst = value;
         else if (!strcmp(argv[i], "--flushes")) flushes = value;
-        else if (!strcmp(argv[i], "--hostile")) hostile = 1;
+        else if (!strcmp(argv[i], "--hostile")) hostile = 1, idle_parent = 1;
         else if (!strcmp(argv[i], "--mute")) probescope_info.flags = 3;
         else if (!strcmp(argv[i], "--strings")) strings = 1;
         else if (!strcmp(argv[i], "--waits")) waits = 1;
@@ -564,6 +568,8 @@ int main(int argc, char **argv)
         else if (!strcmp(argv[i], "--state")) state = value;
         else if (!strcmp(argv[i], "--old-ruby")) no_rescues = 1;
         else if (!strcmp(argv[i], "--met")) strcpy(probescope_info.runtime, "python"), met = (uint64_t)value;
+        else if (!strcmp(argv[i], "--fewer")) probescope_info.probe_count -= (uint32_t)value;
+        else if (!strcmp(argv[i], "--moving")) moving = value;
         /* without the later probes */
         else if (!strcmp(argv[i], "--old")) probescope_info.probe_count = 3;
     }
@@ -609,6 +615,7 @@ int main(int argc, char **argv)
         before = now;
         if (!now || quiet < settled || (burst >= 0 && since_attach == burst)) continue;
         if (!probescope_info.hooks_in_ns) probescope_info.hooks_in_ns = monotonic_ns();
+        if (moving) moved = sequence / (uint64_t)moving * 2 * (uint64_t)rows;
         flush(++sequence, rows, hostile);
         if (++since_attach == flushes) return 0;
     }

@@ -58,7 +58,9 @@ module Support
           add["f 7 %d #{id + 100_000} #{id} 3 1 0 200\tJSON.parse"]
           [id, id + 100_000].each { |one| add["s 7 %d 1 #{one} 71 0 #{ms} #{ms * 500_000} #{ms}"] }
         end
-        add["= 7 %d #{second + 1} #{(second + 2) * SECOND} #{SECOND} #{SECOND / 2} 1000000 0 0 40"]
+        passed = second + 1
+        add["= 7 %d #{passed} #{(passed + 1) * SECOND} #{passed * SECOND} #{passed * SECOND / 2} " \
+            "#{passed * 1_000_000} 0 0 #{passed * 40}"]
       end
       recorder = recorder(lines)
       found = recorder.recording(metadata(recorder, seconds: count), [7])

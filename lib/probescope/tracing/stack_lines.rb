@@ -13,11 +13,13 @@ module Probescope
       # {mark => how many figures such a line has behind the process and its number}
       FIGURES = {"f" => 6, "p" => 1, "r" => 1, "s" => 7, "=" => 8}.freeze
 
-      # One process. from: when the last second ended, nil before the first one. figures: those of the
-      # second that goes on. weights: {kind's number => sum of what has arrived}. The others: sums of the
-      # seconds.
-      State = Struct.new(:numbered, :from, :figures, :weights, :wall_ns, :cpu_ns, :looking_ns, :began,
-                         :dropped, :missed, :taken)
+      # The sums of the interval that a line "=" tells.
+      SUMS = %i[wall_ns cpu_ns looking_ns dropped missed taken].freeze
+
+      # One process. began: when its first second began, nil before. from: when the last second ended.
+      # figures: those of the second that goes on. weights: {kind's number => sum of the seconds}.
+      # beyond: the number of figures beyond MOST. The others: SUMS.
+      State = Struct.new(:numbered, :began, :from, :figures, :weights, :beyond, *SUMS)
 
       # recorder: has the methods path, file, request and second of Profile::Recorder. process: returns
       # the process for the number that bpftrace prints, nil for one that is not traced. The block is
@@ -27,7 +29,7 @@ module Probescope
         @process = process
         @second = second
         @states = Hash.new do |all, pid|
-          all[pid] = State.new(Numbered.new, nil, [], Hash.new(0), 0, 0, 0, nil, 0, 0, 0)
+          all[pid] = State.new(Numbered.new, nil, nil, [], Hash.new(0), 0, *SUMS.map { 0 })
         end
       end
 
@@ -73,26 +75,26 @@ module Probescope
       end
 
       def grew(state, figures)
-        return if state.figures.size >= MOST
+        return state.beyond += 1 if state.figures.size >= MOST
 
         state.figures << figures
-        state.weights[figures.first] += figures[5]
       end
 
-      # A flush. The first one of a process begins its first second.
-      def ended(pid, _sequence, cut, wall, cpu, looking, dropped, missed, taken)
+      # A flush. The first one of a process begins its first second. Where the line of a flush was lost,
+      # the next one ends a longer second: the sums are those since the first flush.
+      def ended(pid, _sequence, cut, *sums)
         state = @states[pid]
-        if state.from
-          @recorder.second(pid, state.from, cut, state.figures)
-          sums = {wall_ns: wall, cpu_ns: cpu, looking_ns: looking, dropped: dropped, missed: missed,
-                  taken: taken}
-          sums.each { |field, value| state[field] += value }
-          @second&.call(pid, state.figures.map { |figures| figures[2] }.uniq)
-        else
-          state.began = cut
-        end
+        state.began ||= state.from = cut - sums.first
+        SUMS.zip(sums) { |field, sum| state[field] = sum }
+        second(pid, state, cut) if cut > state.from
         state.from = cut
         state.figures = []
+      end
+
+      def second(pid, state, cut)
+        state.figures.each { |kind, *, weight, _looked| state.weights[kind] += weight }
+        @recorder.second(pid, state.from, cut, state.figures)
+        @second&.call(pid, state.figures.map { |figures| figures[2] }.uniq)
       end
     end
   end

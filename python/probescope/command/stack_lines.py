@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from probescope.command.result import Numbered
 
 # The most figures of one second that are kept. A process has at most 16,384 cells.
 MOST = 1 << 17
+# {mark: how many figures such a line has behind the process and its number}
+FIGURES = {"f": 6, "p": 1, "r": 1, "s": 7, "=": 8}
 # How many lines may be missing before a line that has not arrived is given up.
 PATIENCE = 4096
 
@@ -33,7 +36,11 @@ class StackLines:
         # When the first second began and the last one ended; None before.
         self.began: Optional[int] = None
         self.end = 0
-        # Sums of the seconds.
+        # {kind's number: sum of the seconds}
+        self.weights: Dict[int, int] = defaultdict(int)
+        # The number of figures beyond MOST.
+        self.beyond = 0
+        # The sums of the interval that a line "=" tells.
         self.wall_ns = self.cpu_ns = self.looking_ns = self.dropped = self.missed = self.taken = 0
 
     def receive(self, text: str) -> None:
@@ -42,6 +49,8 @@ class StackLines:
         try:
             _, number, *figures = map(int, words)
         except ValueError:
+            return
+        if FIGURES.get(mark) != len(figures):
             return
         self.numbered.arrived(number)
         if number < self._next:  # was given up
@@ -65,43 +74,34 @@ class StackLines:
 
     def _take(self, line: Line) -> None:
         mark, figures, name = line
-        try:
-            if mark == "f":
-                id_, parent, at, defined, flags, file = figures
-                self._recorder.path(id_, parent, name, at, defined, flags, file)
-            elif mark == "p":
-                self._recorder.file(figures[0], name)
-            elif mark == "r":
-                self._recorder.request(figures[0], name)
-            elif mark == "s" and len(figures) == 7 and len(self._figures) < MOST:
-                self._figures.append(figures)
-            elif mark == "=":
-                self._ended(*figures)
-        except (ValueError, IndexError, TypeError):
-            return  # of another form
-
-    def _ended(
-        self,
-        _sequence: int,
-        cut: int,
-        wall: int,
-        cpu: int,
-        looking: int,
-        dropped: int,
-        missed: int,
-        taken: int,
-    ) -> None:
-        """A flush. The first one begins the first second."""
-        if self.began is None:
-            self.began = cut
+        if mark == "f":
+            id_, parent, at, defined, flags, file = figures
+            self._recorder.path(id_, parent, name, at, defined, flags, file)
+        elif mark == "p":
+            self._recorder.file(figures[0], name)
+        elif mark == "r":
+            self._recorder.request(figures[0], name)
+        elif mark == "=":
+            self._ended(figures)
+        elif len(self._figures) < MOST:
+            self._figures.append(figures)
         else:
-            self._recorder.second(self._pid, self.end, cut, self._figures)
-            self.wall_ns += wall
-            self.cpu_ns += cpu
-            self.looking_ns += looking
-            self.dropped += dropped
-            self.missed += missed
-            self.taken += taken
-            self._second(list({figures[2]: None for figures in self._figures}))
+            self.beyond += 1
+
+    def _ended(self, figures: List[int]) -> None:
+        """A flush. The first one begins the first second. Where the line of a flush was lost, the next
+        one ends a longer second: the sums are those since the first flush.
+        """
+        _, cut, self.wall_ns, self.cpu_ns, self.looking_ns, self.dropped, self.missed, self.taken = figures
+        if self.began is None:
+            self.began = self.end = cut - self.wall_ns
+        if cut > self.end:
+            self._end_second(cut)
         self.end = cut
         self._figures = []
+
+    def _end_second(self, cut: int) -> None:
+        for kind, *_, weight, _looked in self._figures:
+            self.weights[kind] += weight
+        self._recorder.second(self._pid, self.end, cut, self._figures)
+        self._second(list({figures[2]: None for figures in self._figures}))
