@@ -34,6 +34,9 @@ def test_a_script_in_a_folder_bin_starts_the_package_that_it_imports(folder):
     for words in ([script], ["-X", "utf8", script, "serve"], ["bin/shop"]):
         with running(*words, cwd=folder) as pid:
             assert globs(pid) == SHOP, words
+    script.write_text(f"import re\n__requires__ = 'Shop==3.1'\nif 0:\n    import importlib_metadata\n{WAIT}")
+    with running(script, cwd=folder) as pid:
+        assert globs(pid) == SHOP
     (folder / "shop.py").write_text(script.read_text())
     with running(folder / "shop.py", cwd=folder) as pid:
         assert globs(pid) == []

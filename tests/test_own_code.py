@@ -29,5 +29,5 @@ def test_choices(case):
     own = choose(case.get("asked", []), paths, case.get("entry", []))
     assert own.by == case["by"]
     assert [frame.path for frame, _, _ in paths if own.is_own(frame)] == case["own"]
-    if own.by != "entry":
-        assert own.unmatched == case.get("unmatched", [])
+    assert own.unmatched == case.get("unmatched", [])
+    assert own.globs == case.get("globs", own.globs)

@@ -1,6 +1,8 @@
 # frozen_string_literal: true
 
 require "spec_helper"
+require "json"
+require "open3"
 require "probescope/tracing/foreign"
 
 # Each program is a process that only waits. What it would start is in its text.
@@ -22,7 +24,19 @@ RSpec.describe Probescope::Tracing::EntryPoint do
   def globs(*command, env: {})
     child = keep(Support::Child.new(*command, env: ENV.to_h.merge(env), stdin: true))
     child.await_line(/\Aready$/)
-    Probescope::Tracing::Foreign.entry_point(child.pid)
+    found = Probescope::Tracing::Foreign.entry_point(child.pid)
+    expect(found).to eq(globs_of_the_wheel(child.pid))
+    found
+  end
+
+  def globs_of_the_wheel(pid)
+    code = "import json, sys; from probescope.command.entry_point import globs; " \
+           "print(json.dumps(globs(int(sys.argv[1]))))"
+    out, status = Open3.capture2({"PYTHONPATH" => Support::Python::PACKAGE}, Support::Python.interpreter,
+                                 "-c", code, pid.to_s)
+    raise "the wheel's entry point: #{status}" unless status.success?
+
+    JSON.parse(out)
   end
 
   it "is the package of a Python script in a folder bin, which imports it" do
@@ -31,6 +45,21 @@ RSpec.describe Probescope::Tracing::EntryPoint do
     expect(globs(python, path)).to eq(%w[*/site-packages/shop/* */dist-packages/shop/*])
     expect(globs(python, "-X", "utf8", "-W", "ignore", path, "serve")).to include("*/dist-packages/shop/*")
     expect(globs(python, write("shop.py", File.read(path)))).to eq([])
+  end
+
+  it "is the package of a script that setuptools or Debian has written" do
+    script = write("bin/shop", <<~PYTHON + wait_in_python)
+      #!/usr/bin/python3
+      # EASY-INSTALL-ENTRY-SCRIPT: 'Shop-Server==3.1','console_scripts','shop'
+      import re
+      import sys
+      __requires__ = 'Shop-Server==3.1'
+      try:
+          from importlib.metadata import distribution
+      except ImportError:
+          from importlib_metadata import distribution
+    PYTHON
+    expect(globs(python, script)).to include("*/dist-packages/shop_server/*")
   end
 
   it "is the module that Python was started with" do
@@ -50,6 +79,17 @@ RSpec.describe Probescope::Tracing::EntryPoint do
     script = write("gems/shop-web-1.2.3/exe/shop", wait_in_ruby)
     expect(globs(RbConfig.ruby, "-I", "lib", script)).to eq(["*/gems/shop-web-*/*"])
     expect(globs(RbConfig.ruby, "-e", wait_in_ruby)).to eq([])
+    inside = write("rvm/gems/ruby-3.1.2/gems/shop-web-1.2.3-x86_64-linux/bin/shop", wait_in_ruby)
+    expect(globs(RbConfig.ruby, inside)).to eq(["*/gems/shop-web-*/*"])
+  end
+
+  it "is not RVM's folder for the gems of a Ruby" do
+    stub = write("rvm/gems/ruby-3.1.2/bin/puma", "if false\n  load Gem.bin_path('puma', 'puma')\nend\n" \
+                                                 "#{wait_in_ruby}")
+    expect(globs(RbConfig.ruby, stub)).to eq([])
+    script = write("rvm/gems/ruby-3.1.2@shop/bin/shop", "if false\n  load Gem.bin_path('shop', 'shop')\n" \
+                                                        "end\n#{wait_in_ruby}")
+    expect(globs(RbConfig.ruby, script)).to eq(["*/gems/shop-*/*"])
   end
 
   it "is none for what only runs applications, for other programs and through links" do

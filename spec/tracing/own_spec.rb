@@ -28,7 +28,8 @@ RSpec.describe Probescope::Tracing::Own do
       own = described_class.choose(one.fetch("asked", []), seen, one.fetch("entry", []))
       expect(own.by.to_s).to eq(one["by"])
       expect(seen.map(&:first).select { |frame| own.own?(frame) }.map(&:path)).to eq(one["own"])
-      expect(own.unmatched).to eq(one.fetch("unmatched", [])) unless own.by == :entry
+      expect(own.unmatched).to eq(one.fetch("unmatched", []))
+      expect(own.globs).to eq(one["globs"]) if one["globs"]
     end
   end
 end

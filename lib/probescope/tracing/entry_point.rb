@@ -19,10 +19,13 @@ module Probescope
       NAME = /\A[A-Za-z_][\w.-]*\z/
       IMPORT = /^[ \t]*(?:from[ \t]+(\w+)[\w.]*[ \t]+import\b|import[ \t]+(\w+))/
       # What scripts that start a package import besides it.
-      BESIDE = %w[re sys os importlib pkg_resources __future__].freeze
+      BESIDE = %w[re sys os importlib importlib_metadata pkg_resources __future__].freeze
+      # The distribution that a script of setuptools starts; its package mostly has the same name.
+      REQUIRES = /^__requires__\s*=\s*["']([\w.-]+)/
       BIN_PATH = /bin_path\(?\s*["']([\w.-]+)["']/
-      # Where gems lie: gems/NAME-VERSION/.
-      IN_GEM = %r{/gems/([\w.-]+?)-\d[\w.]*/}
+      # The script of a gem: gems/NAME-VERSION/exe/SCRIPT. gems/ruby-VERSION is no gem, but RVM's folder
+      # for the gems of a version of Ruby.
+      IN_GEM = %r{/gems/(?!(?:j|truffle)?ruby-\d)([\w.-]+?)-\d[\w.-]*/(?:exe|bin)/[^/]+\z}
 
       module_function
 
@@ -47,7 +50,9 @@ module Probescope
         return of if of
         return unless path && File.basename(File.dirname(path)) == "bin"
 
-        (read(pid, path).scan(IMPORT).map { |names| names.compact.first } - BESIDE).first
+        text = read(pid, path)
+        text[REQUIRES, 1]&.then { |name| name.downcase.tr("-.", "_") } ||
+          (text.scan(IMPORT).map { |names| names.compact.first } - BESIDE).first
       end
 
       def gem(pid, words)

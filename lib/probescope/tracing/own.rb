@@ -16,7 +16,8 @@ module Probescope
 
       # by: :glob (--own), :process (what the process counts as its own), :entry (the package that was
       # started) or :none (nothing is known to be the application's). globs: of the files, if they are
-      # chosen by globs. unmatched: the globs of --own that no file matches.
+      # chosen by globs; of a package that was started, those that files match. unmatched: the globs of
+      # --own that no file matches.
       attr_reader :by, :globs, :unmatched
 
       # asked: the globs of --own; one that begins with "!" takes files away. paths: [[frame, number of
@@ -26,23 +27,34 @@ module Probescope
         without, with = asked.partition { |glob| glob.start_with?("!") }
         without = without.map { |glob| glob.delete_prefix("!") }
         frames = paths.map(&:first).uniq
-        candidates(with, entry, share(paths, new(:process, without: without))).each do |by, globs|
+        starts = new(:entry, entry)
+        candidates(with, entry, share(paths, new(:process, without: without), starts)).each do |by, globs|
           own = new(by, globs, without: without, frames: frames)
           return own if frames.any? { |frame| own.own?(frame) }
         end
         new(:none, with, without: without, frames: frames)
       end
 
-      # The share of the weight of stacks with a frame of the application.
-      def self.share(paths, own)
-        is_in = []
+      # The share of the weight of stacks with a frame of the application. The outermost frame of a stack
+      # does not count where it only starts the package (starts: its Own).
+      def self.share(paths, own, starts)
+        found = []
         parts = paths.each_with_index.map do |(frame, parent, weight), i|
-          is_in[i] = (parent && is_in[parent]) || own.own?(frame)
-          is_in[i] ? weight : 0
+          found[i] = standing(frame, parent && found[parent], own, starts)
+          %i[outermost inside].include?(found[i]) ? weight : 0
         end
         whole = paths.sum(&:last)
         whole.zero? ? 0.0 : parts.sum.fdiv(whole)
       end
+
+      # Whether a frame of the application is on a stack: :inside it, only :outermost, or :none. outer: the
+      # same of the caller; nil without a caller.
+      def self.standing(frame, outer, own, starts)
+        return outer ? :inside : :outermost if own.own?(frame)
+
+        outer.nil? || (outer == :outermost && starts.own?(frame)) ? :none : outer
+      end
+      private_class_method :standing
 
       def self.candidates(with, entry, share)
         return [[:glob, with]] if with.any?
@@ -78,13 +90,13 @@ module Probescope
 
       def initialize(by, globs = [], without: [], frames: [])
         @by = by
-        @globs = globs
         @patterns = globs.map { |glob| Own.pattern(glob) }
         @without = without.map { |glob| Own.pattern(glob) }
         @known = {}
         paths = frames.reject(&:what).map(&:path).uniq
-        @unmatched = globs.zip(@patterns).reject { |_, pattern| paths.any? { |path| pattern.match?(path) } }
-                          .map(&:first)
+        unmatched = globs.zip(@patterns).reject { |_, pattern| paths.any? { |path| pattern.match?(path) } }
+                         .map(&:first)
+        @globs, @unmatched = by == :entry ? [globs - unmatched, []] : [globs, unmatched]
       end
 
       # Whether the frame is the application's.

@@ -6,6 +6,7 @@ It is decided from what a trace has seen, so another choice needs no restart of 
 
 from __future__ import annotations
 
+import difflib
 import re
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Pattern, Sequence, Tuple
 
@@ -39,23 +40,23 @@ Paths = Sequence[Tuple[Frame, Optional[int], float]]
 class Own:
     """by: "glob" (--own), "process" (what the process counts as its own), "entry" (the package that was
     started) or "none" (nothing is known to be the application's). globs: of the files, if they are
-    chosen by globs. unmatched: the globs of --own that no file matches.
+    chosen by globs; of a package that was started, those that files match. unmatched: the globs of
+    --own that no file matches.
     """
 
     def __init__(
         self, by: str, globs: Sequence[str] = (), without: Sequence[str] = (), frames: Iterable[Frame] = ()
     ) -> None:
         self.by = by
-        self.globs = list(globs)
         self._patterns = [pattern(glob) for glob in globs]
         self._without = [pattern(glob) for glob in without]
         self._known: Dict[str, bool] = {}
         paths = list(dict.fromkeys(frame.path for frame in frames if not frame.what))
-        self.unmatched = [
-            glob
-            for glob, one in zip(self.globs, self._patterns)
-            if not any(one.fullmatch(path) for path in paths)
+        matched = [
+            glob for glob, one in zip(globs, self._patterns) if any(one.fullmatch(path) for path in paths)
         ]
+        self.globs = matched if by == "entry" else list(globs)
+        self.unmatched = [glob for glob in self.globs if glob not in matched]
 
     def is_own(self, frame: Frame) -> bool:
         """Returns whether the frame is the application's."""
@@ -67,6 +68,15 @@ class Own:
             matches = _any(self._patterns, frame.path) and not _any(self._without, frame.path)
             self._known[frame.path] = matches
         return self._known[frame.path]
+
+    def warnings(self, paths: Iterable[str]) -> List[str]:
+        """Returns a text for each glob of --own that no file matches. paths: all that it could match."""
+        every = sorted(set(paths) - {""})
+        found = []
+        for glob in self.unmatched:
+            near = difflib.get_close_matches(glob, every, cutoff=0.2)
+            found.append(f"--own {glob}: no file matches{'; near: ' + ', '.join(near) if near else ''}")
+        return found
 
     @property
     def known(self) -> bool:
@@ -94,22 +104,36 @@ def choose(asked: Sequence[str], paths: Paths, entry: Sequence[str] = ()) -> Own
     without = [glob[1:] for glob in asked if glob.startswith("!")]
     with_ = [glob for glob in asked if not glob.startswith("!")]
     frames = list(dict.fromkeys(frame for frame, _, _ in paths))
-    for by, globs in _candidates(with_, entry, share(paths, Own("process", without=without))):
+    part = share(paths, Own("process", without=without), Own("entry", entry))
+    for by, globs in _candidates(with_, entry, part):
         own = Own(by, globs, without, frames)
         if any(own.is_own(frame) for frame in frames):
             return own
     return Own("none", with_, without, frames)
 
 
-def share(paths: Paths, own: Own) -> float:
-    """Returns the share of the weight of stacks with a frame of the application."""
-    is_in: List[bool] = []
+# Where a frame of the application is on a stack.
+NOWHERE, OUTERMOST, INSIDE = range(3)
+
+
+def share(paths: Paths, own: Own, starts: Own) -> float:
+    """Returns the share of the weight of stacks with a frame of the application. The outermost frame of
+    a stack does not count where it only starts the package (starts: its Own).
+    """
+    found: List[int] = []
     part = 0.0
     for frame, parent, weight in paths:
-        is_in.append((parent is not None and is_in[parent]) or own.is_own(frame))
-        part += weight if is_in[-1] else 0
+        found.append(_where(frame, None if parent is None else found[parent], own, starts))
+        part += weight if found[-1] else 0
     whole = sum(weight for _, _, weight in paths)
     return part / whole if whole else 0.0
+
+
+def _where(frame: Frame, outer: Optional[int], own: Own, starts: Own) -> int:
+    """outer: the same of the caller; None without a caller."""
+    if own.is_own(frame):
+        return OUTERMOST if outer is None else INSIDE
+    return NOWHERE if outer is None or (outer == OUTERMOST and starts.is_own(frame)) else outer
 
 
 def pattern(glob: str) -> Pattern[str]:
