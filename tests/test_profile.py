@@ -102,7 +102,8 @@ def test_too_many_figures_are_merged_and_no_sum_changes():
         for thread in range(10):
             for i in range(100):
                 lines.append(f"s 7 {len(lines) + 1} 1 {i + 1} {thread + 1} 0 1 {i + 1} 1")
-        lines.append(f"= 7 {len(lines) + 1} {second + 1} {(second + 2) * 10**9} 1000000000 1 0 0 0 1")
+        passed = second + 1
+        lines.append(f"= 7 {len(lines) + 1} {passed} {(passed + 1) * 10**9} {passed * 10**9} 1 0 0 0 1")
     for bound, steps in {10_000: 0, 4000: 1, 1200: 1, 800: 1, 20: 3}.items():
         recorder, recording = shop(lines, most_cells=bound)
         assert recording.total(0) == (8000, 8 * 10 * 5050, 8000)
@@ -111,6 +112,62 @@ def test_too_many_figures_are_merged_and_no_sum_changes():
     recorder, recording = shop(lines, most_nodes=20)
     assert recording.total(0) == (8000, 8 * 10 * 5050, 8000)
     assert "(more paths)" in recorder.truncated[0]
+
+
+def received(lines):
+    """Returns the StackLines and the Recorder after these lines."""
+    recorder = Recorder(KINDS)
+    stacks = StackLines(recorder, 7, lambda threads: None)
+    for line in lines:
+        stacks.receive(line)
+    stacks.rest()
+    return stacks, recorder
+
+
+@pytest.mark.parametrize(
+    ("index", "wall", "cpu", "weight"),
+    [(0, 2.0, 1.1, 1.1), (1, 2.0, 1.1, 1.1), (2, 1.0, 0.7, 0.7)],
+    ids=["first", "middle", "last"],
+)
+def test_times_and_weights_are_known_though_the_end_of_a_second_was_lost(index, wall, cpu, weight):
+    lines = (FIXTURES / "shop.lines").read_text().splitlines()
+    lost = [line for line in lines if line.startswith("=")][index]
+    stacks, recorder = received([line for line in lines if line != lost])
+    assert (stacks.wall_ns, stacks.cpu_ns) == (round(wall * 1e9), round(cpu * 1e9))
+    assert stacks.end - stacks.began == stacks.wall_ns
+    assert stacks.weights == {1: round(weight * 1e9)}
+    assert recorder.recording(dict(METADATA)).total(0)[1] == round(weight * 1e9)
+
+
+def test_a_caller_without_a_name_is_counted():
+    lines = (FIXTURES / "shop.lines").read_text().splitlines()
+    _, recorder = received([line for line in lines if not line.startswith("f 7 16 ")])
+    assert recorder.lost_paths == 1
+
+
+def test_no_path_has_more_frames_than_a_process_can_have():
+    chain = [f"f 7 {i + 2} {i + 1} {i + 2} 1 1 0 0\tf{i + 1}" for i in range(20_000)]
+    end = ["s 7 20002 1 1 71 0 1 1000000 1", "= 7 20003 1 2000000000 1000000000 1 0 0 0 1"]
+    _, recorder = received(["= 7 1 0 1000000000 0 0 0 0 0 0", *chain, *end])
+    recording = recorder.recording(dict(METADATA))
+    assert len(recording.parents) <= 301
+    assert recording.total(0) == (1, 1_000_000, 1)
+
+
+def test_names_and_threads_are_bounded():
+    lines = ["= 7 1 0 1000000000 0 0 0 0 0 0", "f 7 2 1 0 1 1 0 0\tf"]
+    lines += [f"s 7 {i + 3} 1 1 {i + 1} 0 1 {i + 1} 1" for i in range(10)]
+    lines += ["= 7 13 1 2000000000 1000000000 1 0 0 0 1"]
+    recorder, recording = shop(lines, most_series=5)
+    assert recorder.truncated == ["threads are not told apart"]
+    assert [one.thread_id for one in recording.series] == [0]
+    assert recording.total(0) == (10, 55, 10)
+    recorder, recording = shop(lines, most_cells=0)
+    assert len(recorder) == 1
+    assert recording.total(0) == (10, 55, 10)
+    files = [f"p 7 {i + 2} {i}\t{'x' * 100}{i}" for i in range(1000)]
+    recorder, _ = shop(["= 7 1 0 1000000000 0 0 0 0 0 0", *files], most_text=2000)
+    assert len(recorder._paths) <= 21
 
 
 def test_what_is_no_recording_is_refused(tmp_path):
@@ -146,5 +203,5 @@ def test_convert_and_diff_print_tables_and_write_files(tmp_path, capsys):
     assert '<script type="application/octet-stream" id="data">' in page.read_text()
     assert main(["convert", path, "--own", "gems/*", "--own", "nowhere.rb"]) == 0
     told = capsys.readouterr()
-    assert "no file matches --own nowhere.rb" in told.err
+    assert "--own nowhere.rb: no file matches" in told.err
     assert "outside of the application" in told.out

@@ -51,6 +51,44 @@ RSpec.describe Probescope::Profile::Recorder do
     expect(paths(recording)).to include("(name was lost)" => 700)
   end
 
+  # [State of process 7, Recorder] after these lines
+  def received(lines)
+    recorder = Probescope::Profile::Recorder.new(Probescope::Profile::KINDS)
+    stacks = Probescope::Tracing::StackLines.new(recorder)
+    lines.each { |line| stacks.receive(line) }
+    stacks.rest(7, nil)
+    [stacks.states[7], recorder]
+  end
+
+  {"first" => [0, 2.0, 1.1, 1100], "middle" => [1, 2.0, 1.1, 1100], "last" => [2, 1.0, 0.7, 700]}
+    .each do |which, (index, wall, cpu, weight)|
+      it "knows its times, and which figures it has, though the #{which} end of a second was lost" do
+        lost = lines.grep(/\A=/)[index]
+        state, recorder = received(lines.reject { |line| line == lost })
+        expect([state.wall_ns, state.cpu_ns]).to eq([(wall * 1e9).round, (cpu * 1e9).round])
+        expect(state.weights).to eq(1 => weight * 1_000_000)
+        expect(state.from - state.began).to eq(state.wall_ns)
+        recording = recorder.recording(profiles.metadata(recorder), [7])
+        expect(paths(recording).values.sum).to eq(weight)
+      end
+    end
+
+  it "counts a caller without a name as lost, also one that ran nothing itself" do
+    described = lines.grep(/\Af 7 16 /).first
+    _, recorder = received(lines - [described])
+    expect(recorder.lost_paths).to eq(1)
+  end
+
+  it "has no path of more frames than a process can have, and takes no long time for it" do
+    chain = Array.new(20_000) { |i| "f 7 #{i + 2} #{i + 1} #{i + 2} 1 1 0 0\tf#{i + 1}" }
+    weight = "s 7 20002 1 1 71 0 1 1000000 1"
+    _, recorder = received(["= 7 1 0 1000000000 0 0 0 0 0 0", *chain, weight,
+                            "= 7 20003 1 2000000000 1000000000 1 0 0 0 1"])
+    recording = recorder.recording(profiles.metadata(recorder), [7])
+    expect(recording.parents.size).to be <= described_class::MOST_DEPTH + 1
+    expect(recording.total(0)).to eq([1, 1_000_000, 1])
+  end
+
   it "ignores lines of another form, and paths that are their own callers" do
     odd = ["f 7 2 11 12 5 1 1 100\ta", "f 7 3 12 11 5 1 1 100\tb", "s 7 4 1 12 71 0 1 1000000 1",
            "s 7 x 1 12", "", "q", "f", "s 7 5 9 12 71 0 1 1000000 1",
@@ -75,7 +113,7 @@ RSpec.describe Probescope::Profile::Recorder do
       100.times { |i| add["f 7 %d #{i + 1} #{i / 2} 1 1 0 0\tf#{i}"] }
       seconds.times do |second|
         10.times { |thread| 100.times { |i| add["s 7 %d 1 #{i + 1} #{thread + 1} 0 1 #{i + 1} 1"] } }
-        add["= 7 %d #{second + 1} #{(second + 2) * 1_000_000_000} 1000000000 1 0 0 0 1"]
+        add["= 7 %d #{second + 1} #{second + 2}000000000 #{second + 1}000000000 1 0 0 0 1"]
       end
       lines
     end
@@ -96,6 +134,32 @@ RSpec.describe Probescope::Profile::Recorder do
         expect(total).to eq(whole)
         expect(truncated).to match(told.map { |text| match(text) })
       end
+    end
+
+    it "keeps threads and processes apart as long as there is room, and counts what has none" do
+      recorder = profiles.recorder(many(1), most_series: 5)
+      expect(recorder.truncated).to match([/threads are not told apart/])
+      expect(recorder.recording(profiles.metadata(recorder), [7]).total(0)).to eq([1000, 10 * 5050, 1000])
+      crowd = (1..7).flat_map { |pid| many(1).map { |line| line.sub(" 7 ", " #{pid} ") } }
+      recorder = profiles.recorder(crowd, most_series: 5)
+      expect(recorder.truncated).to match([/threads/, /more processes/])
+      recording = recorder.recording(profiles.metadata(recorder), (1..7).to_a)
+      expect(recording.series.map { |one| [one.pid, one.thread_id] }).to eq((1..5).map { |pid| [pid, 0] })
+      expect(recording.total(0)).to eq([5000, 5 * 10 * 5050, 5000])
+      expect(recorder.dropped).to eq(2000)
+    end
+
+    it "ends where it can charge no more to callers" do
+      crowd = (1..7).flat_map { |pid| many(1).map { |line| line.sub(" 7 ", " #{pid} ") } }
+      recorder = profiles.recorder(crowd, most_cells: 3)
+      expect(recorder.size).to eq(7)
+      expect(recorder.recording(profiles.metadata(recorder), (1..7).to_a).total(0).first).to eq(7000)
+    end
+
+    it "keeps no more names than the bound, of files neither" do
+      files = Array.new(1000) { |i| "p 7 #{i + 2} #{i}\t#{"x" * 100}#{i}" }
+      recorder = profiles.recorder(["= 7 1 0 1000000000 0 0 0 0 0 0", *files], most_text: 2000)
+      expect(recorder.instance_variable_get(:@paths).size).to be <= 21
     end
 
     it "puts paths beyond the bound into one, and says so" do

@@ -13,17 +13,22 @@ module Probescope
 
       # kind: index in Recording#kinds.
       def self.write(recording, io, kind:)
-        sums = Hash.new(0)
-        recording.each_cell do |_, series, of, node, _, weight, _|
-          sums[[series, node]] += weight if of == kind
-        end
         heads = Hash.new { |all, series| all[series] = head(recording, recording.series[series]) }
-        lines = sums.map do |(series, node), weight|
+        sums(recording, kind).sort.each do |(node, series), weight|
           names = recording.stack(node).reverse.map { |frame| frame.function.gsub(UNSAFE, "_") }
-          "#{[*heads[series], *names].join(";")} #{weight}\n"
+          io.write("#{[*heads[series], *names].join(";")} #{weight}\n")
         end
-        lines.sort.each { |line| io.write(line) }
       end
+
+      # {[number of the node, number of the series] => weight}
+      def self.sums(recording, kind)
+        found = Hash.new(0)
+        recording.each_cell do |_, series, of, node, _, weight, _|
+          found[[node, series]] += weight if of == kind
+        end
+        found
+      end
+      private_class_method :sums
 
       # The process, the thread and the request as outermost frames.
       def self.head(recording, series)

@@ -119,18 +119,17 @@ module Probescope
       end
 
       # Yields each node with its packed locations, the innermost one first. Nodes are visited depth
-      # first, and only the locations of the current node's callers are kept.
+      # first, and the locations of a node are kept as long as functions that it calls are to come.
       def each_node
         children = Array.new(@recording.parents.size)
         @recording.parents.each_with_index do |parent, node|
           (children[parent] ||= []) << node if node.positive?
         end
         todo = [[0, ""]]
-        while (node, locations = todo.pop)
+        while (node, callers = todo.pop)
+          locations = node.zero? ? "" : Protobuf.varint(@recording.node_frames[node] + 1) + callers
           yield node, locations
-          children[node]&.reverse_each do |child|
-            todo << [child, Protobuf.varint(@recording.node_frames[child] + 1) + locations]
-          end
+          children[node]&.reverse_each { |child| todo << [child, locations] }
         end
       end
 

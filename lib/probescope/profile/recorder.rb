@@ -1,6 +1,5 @@
 # frozen_string_literal: true
 
-require "set"
 require_relative "recording"
 
 module Probescope
@@ -20,6 +19,8 @@ module Probescope
       # Of the bits in a cell's key some are left: for processes that begin later.
       MOST_SERIES = (1 << Recording::SERIES_BITS) - 4096
       MOST_BUCKETS = 1 << Recording::BUCKET_BITS
+      # Frames of a path; a process cuts its stacks at 256.
+      MOST_DEPTH = 300
       # ns
       BUCKET = 1_000_000_000
       # The part of their kind below which figures are charged to a caller.
@@ -33,20 +34,24 @@ module Probescope
       LOST = "(name was lost)"
       MORE = "(more paths)"
 
-      # kinds: [Kind]. most_cells, most_nodes: see above.
-      def initialize(kinds, most_cells: MOST_CELLS, most_nodes: MOST_NODES, most_text: MOST_TEXT)
+      # kinds: [Kind]. The others: see above.
+      def initialize(kinds, most_cells: MOST_CELLS, most_nodes: MOST_NODES, most_text: MOST_TEXT,
+                     most_series: MOST_SERIES)
         @kinds = kinds
         @numbers = kinds.each_with_index.to_h { |kind, index| [kind.number, index] }
         @most_cells = most_cells
         @most_nodes = most_nodes
         @most_text = most_text
+        @most_series = most_series
         @recording = Recording.new(kinds)
         @steps = {}
         @ids = {0 => 0} # id => number of the node
         @described = [nil] # [parent's id, function, line, defined, flags, number of the file]
         @paths = {} # number of the file => path
         @requests = {} # number => "METHOD PATH"
+        @names = {} # each name once
         @text = 0
+        @dropped = 0
         @begin = nil # of the first bucket, on the processes' clock
         @width = 1 # seconds of a bucket
         @more = nil
@@ -63,8 +68,8 @@ module Probescope
         node(parent)
       end
 
-      def file(number, path) = @paths[number] ||= kept(path)
-      def request(number, text) = @requests[number] ||= kept(text)
+      def file(number, path) = name(@paths, number, path)
+      def request(number, text) = name(@requests, number, text)
 
       # Figures of the second of a process that began and ended at these times, in ns of the clock that
       # all processes have. figures: [kind's number, path's id, thread, request, count, weight, looked].
@@ -77,9 +82,10 @@ module Probescope
         @last_bucket = [@last_bucket, bucket].max
         all.each do |kind, id, thread, request, *figures|
           index = @numbers[kind] or next
-          @recording.add(bucket, series(pid, thread, request), index, node(id), *figures)
+          series = series(pid, thread, request)
+          series ? @recording.add(bucket, series, index, node(id), *figures) : @dropped += 1
         end
-        shorten while @recording.size > @most_cells
+        loop { break unless @recording.size > @most_cells && shorten }
       end
 
       # How the recording was shortened, one text for each kind of step.
@@ -93,37 +99,52 @@ module Probescope
 
       def bucket_ns = BUCKET * @width
 
-      # The number of paths whose description did not arrive.
-      def lost_paths = used.count { |node| node.positive? && node != @more && @described[node].nil? }
+      # The number of figures of processes for which there was no room.
+      attr_reader :dropped
+
+      # The number of paths, also of callers, whose description did not arrive.
+      def lost_paths = used.count { |node| @described[node].nil? }
 
       # A Recording of what has arrived of these processes. metadata: docs/schema/recording.json.
       def recording(metadata, pids)
         found = Recording.new(@kinds, metadata)
-        nodes = {0 => 0}
+        nodes, depths = {0 => 0}, [0]
         @recording.each_cell do |bucket, series, kind, node, *figures|
           of = @recording.series[series]
           next unless pids.include?(of.pid)
 
           number = found.series_number(of.pid, of.thread_id, of.request && @requests.fetch(of.request, LOST))
-          found.add(bucket, number, kind, placed(found, node, nodes), *figures)
+          found.add(bucket, number, kind, placed(found, node, nodes, depths), *figures)
         end
         found
       end
 
       private
 
-      # Counts the text towards the bound.
+      # Counts a new text towards the bound.
       def kept(text)
-        @text += text.bytesize
-        -text
+        @names[text] ||= begin
+          @text += text.bytesize
+          text
+        end
       end
 
-      # A process may start a thread for each request, and routes may be without number.
-      def series(pid, thread, request)
-        full = @recording.series.size >= MOST_SERIES
-        merge_threads if full && !@merged_threads
-        @recording.series_number(pid, @merged_threads ? 0 : thread, full || request.zero? ? nil : request)
+      def name(names, number, text)
+        names[number] ||= kept(text) if names.size < @most_nodes && @text < @most_text
       end
+
+      # The number of the series, nil where there is no room. A process may start a thread for each
+      # request, and routes and processes may be without number.
+      def series(pid, thread, request)
+        merge_threads if !@merged_threads && full?
+        one = [pid, @merged_threads ? 0 : thread, request.zero? || full? ? nil : request]
+        return @recording.series_number(*one) unless full? && !@recording.series?(*one)
+
+        @steps[:processes] = "there is no room for the figures of more processes"
+        nil
+      end
+
+      def full? = @recording.series.size >= @most_series
 
       # The number of the node for an id. When there are too many, all new ones are one node.
       def node(id)
@@ -143,25 +164,36 @@ module Probescope
         end
       end
 
-      # The nodes that have figures.
+      # The nodes that have figures, and their callers.
       def used
-        found = Set.new
-        @recording.each_cell { |_, _, _, node, *| found << node }
+        found = {0 => true}
+        @recording.each_cell { |_, _, _, node, *| chain(node, found).each_key { |one| found[one] = true } }
+        found.keys.drop(1)
+      end
+
+      # A node and its callers, without those that are known: {number => true}. A chain of callers that
+      # ends in itself, which only a wrong description can make, ends there.
+      def chain(node, known)
+        found = {}
+        until known.key?(node) || found.key?(node)
+          found[node] = true
+          node = caller_of(node)
+        end
         found
       end
 
-      # The number in the new recording of a node and its callers. nodes: those that have one. A chain
-      # of callers that ends in itself, which only a wrong description can make, ends at the root.
-      def placed(found, node, nodes)
-        chain = []
-        until nodes.key?(node) || chain.include?(node)
-          chain << node
-          node = @described[node] ? @ids.fetch(@described[node].first, 0) : 0
+      # The number in the new recording of a node, to which its callers are added. nodes: {number =>
+      # number in the new recording}. depths: of the nodes there.
+      def placed(found, node, nodes, depths)
+        chain(node, nodes).keys.reverse_each do |one|
+          parent = nodes.fetch(caller_of(one), 0)
+          nodes[one] = depths[parent] < MOST_DEPTH ? below(found, parent, @described[one]) : parent
+          depths[nodes[one]] ||= depths[parent] + 1
         end
-        chain.reverse.inject(nodes.fetch(node, 0)) do |parent, one|
-          nodes[one] = found.child(parent, found.frame(frame(@described[one])))
-        end
+        nodes.fetch(node)
       end
+
+      def below(found, parent, described) = found.child(parent, found.frame(frame(described)))
 
       def frame(described)
         return Frame.new(LOST, "", 0, 0, false, true) unless described
@@ -170,14 +202,12 @@ module Probescope
         Frame.new(function, @paths.fetch(file, ""), line, defined, flags.anybits?(OWN), flags.anybits?(WHAT))
       end
 
+      # Returns whether a further step may help.
       def shorten
-        if @last_bucket.positive?
-          widen
-        elsif !@merged_threads
-          merge_threads
-        else
-          merge_small
-        end
+        return merge_small if @last_bucket.zero? && @merged_threads
+
+        @last_bucket.positive? ? widen : merge_threads
+        true
       end
 
       def widen
@@ -190,23 +220,23 @@ module Probescope
       def merge_threads
         @merged_threads = true
         @steps[:threads] = "threads are not told apart"
-        @recording.merge do |bucket, series, _, node|
-          of = @recording.series[series]
-          [bucket, @recording.series_number(of.pid, 0, of.request), node]
-        end
+        @recording.merge_series { |of| [of.pid, 0, of.request] }
       end
 
-      # Charges the figures below a limit to the caller. The limit grows until there is room.
+      # Charges the figures below a limit to the caller. The limit grows until there is room. When all
+      # figures are below it, they are charged to no function.
       def merge_small
         @steps[:small] = "small figures are charged to their callers"
         limit = SMALL
-        while @recording.size > @most_cells * 3 / 4
+        while @recording.size > @most_cells * 3 / 4 && limit < 2
+          above = limit < 1 ? method(:caller_of) : proc { 0 }
           least = @kinds.each_index.map { |kind| @recording.total(kind)[1] * limit }
           @recording.merge do |bucket, series, kind, node, weight|
-            [bucket, series, weight <= least[kind] ? caller_of(node) : node]
+            [bucket, series, weight > least[kind] ? node : above[node]]
           end
           limit *= 2
         end
+        limit < 2
       end
 
       def caller_of(node) = @described[node] ? @ids.fetch(@described[node].first, 0) : 0

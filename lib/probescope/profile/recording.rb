@@ -79,6 +79,8 @@ module Probescope
                          request]] ||= (@series << Series.new(pid, thread_id, request)).size - 1
       end
 
+      def series?(pid, thread_id, request) = @series_numbers.key?([pid, thread_id, request])
+
       # kind: index in #kinds.
       def add(bucket, series, kind, node, count, weight, looked)
         key = (((((bucket << SERIES_BITS) | series) << KIND_BITS) | kind) << NODE_BITS) | node
@@ -168,6 +170,13 @@ module Probescope
           bucket, series, node = yield(*old, weights[index])
           add(bucket, series, old[2], node, counts[index], weights[index], looked[index])
         end
+      end
+
+      # Replaces every series by the one with the pid, thread and request that the block returns.
+      def merge_series(&replaced)
+        old, @series, @series_numbers = @series, [], {}
+        numbers = old.map { |one| series_number(*replaced.call(one)) }
+        merge { |bucket, series, _, node| [bucket, numbers[series], node] }
       end
 
       private

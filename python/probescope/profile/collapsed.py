@@ -19,14 +19,12 @@ def write(recording: Recording, file: IO[bytes], kind: int = 0) -> None:
     sums: Dict[Tuple[int, int], int] = {}
     for cell in recording.cells():
         if cell.kind == kind:
-            key = cell.series, cell.node
+            key = cell.node, cell.series
             sums[key] = sums.get(key, 0) + cell.weight
     heads = [_head(recording, series) for series in recording.series]
-    lines = []
-    for (series, node), weight in sums.items():
+    for (node, series), weight in sorted(sums.items()):
         names = [UNSAFE.sub("_", frame.function) for frame in reversed(recording.stack(node))]
-        lines.append(f"{';'.join([*heads[series], *names])} {weight}\n".encode())
-    file.writelines(sorted(lines))
+        file.write(f"{';'.join([*heads[series], *names])} {weight}\n".encode())
 
 
 def _head(recording: Recording, series: Series) -> List[str]:

@@ -98,7 +98,7 @@ class _Writer:
 
     def _nodes(self) -> Iterator[Any]:
         """Yields each node with its packed locations, the innermost one first. Nodes are visited depth
-        first, and only the locations of the current node's callers are kept.
+        first, and the locations of a node are kept as long as functions that it calls are to come.
         """
         children: Dict[int, List[int]] = {}
         for node, parent in enumerate(self._recording.parents):
@@ -106,10 +106,11 @@ class _Writer:
                 children.setdefault(parent, []).append(node)
         todo = [(0, b"")]
         while todo:
-            node, locations = todo.pop()
+            node, callers = todo.pop()
+            locations = varint(self._recording.node_frames[node] + 1) + callers if node else b""
             yield node, locations
             for child in reversed(children.get(node, ())):
-                todo.append((child, varint(self._recording.node_frames[child] + 1) + locations))
+                todo.append((child, locations))
 
     def _values(self, kind: int, times: int, weight: int, looked: int = 0) -> bytes:
         """The values of a sample, with zeros for the other kinds."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Container, Dict, List, Optional, Sequence, Tuple
 
 from probescope.command.own_code import Frame
-from probescope.profile.recording import Key, Kind, Recording
+from probescope.profile.recording import Key, Kind, Recording, Series
 
 MOST_CELLS = 400_000
 MOST_NODES = 400_000
@@ -13,6 +13,7 @@ MOST_TEXT = 64 << 20  # bytes of names
 # As in a file that the gem reads; some are left for processes that begin later.
 MOST_SERIES = (1 << 17) - 4096
 MOST_BUCKETS = 1 << 17
+MOST_DEPTH = 300  # frames of a path; a process cuts its stacks at 256
 BUCKET = 10**9  # ns
 # The part of their kind below which figures are charged to a caller.
 SMALL = 0.0001
@@ -38,10 +39,12 @@ class Recorder:
         most_cells: int = MOST_CELLS,
         most_nodes: int = MOST_NODES,
         most_text: int = MOST_TEXT,
+        most_series: int = MOST_SERIES,
     ) -> None:
         self._kinds = list(kinds)
         self._numbers = {kind.number: index for index, kind in enumerate(kinds)}
         self._most = most_cells, most_nodes, most_text
+        self._most_series = most_series
         self._recording = Recording(self._kinds)
         self._steps: Dict[str, str] = {}
         self._ids: Dict[int, int] = {0: 0}
@@ -56,6 +59,8 @@ class Recorder:
         self._more: Optional[int] = None
         self._last_bucket = 0
         self._merged_threads = False
+        # The number of figures of processes for which there was no room.
+        self.dropped = 0
 
     def path(
         self, id_: int, parent: int, function: str, line: int, defined: int, flags: int, file: int
@@ -68,12 +73,10 @@ class Recorder:
         self._node(parent)
 
     def file(self, number: int, path: str) -> None:
-        if number not in self._paths:
-            self._paths[number] = self._kept(path)
+        self._name(self._paths, number, path)
 
     def request(self, number: int, text: str) -> None:
-        if number not in self._requests:
-            self._requests[number] = self._kept(text)
+        self._name(self._requests, number, text)
 
     def second(self, pid: int, begin: int, end: int, figures: Sequence[Sequence[int]]) -> None:
         """Takes the figures of the second that began and ended at these times, in ns of the clock that
@@ -90,10 +93,14 @@ class Recorder:
         for kind, id_, thread, request, times, weight, looked in figures:
             if kind not in self._numbers:
                 continue
-            key = bucket, self._series(pid, thread, request), self._numbers[kind], self._node(id_)
+            series = self._series(pid, thread, request)
+            if series is None:
+                self.dropped += 1
+                continue
+            key = bucket, series, self._numbers[kind], self._node(id_)
             self._recording.add(key, times, weight, looked)
-        while len(self._recording) > self._most[0]:
-            self._shorten()
+        while len(self._recording) > self._most[0] and self._shorten():
+            pass
 
     @property
     def truncated(self) -> List[str]:
@@ -110,35 +117,51 @@ class Recorder:
 
     @property
     def lost_paths(self) -> int:
-        """The number of paths whose description did not arrive."""
-        used: Set[int] = {cell.node for cell in self._recording.cells()}
-        return sum(1 for node in used if node and node != self._more and not self._described[node])
+        """The number of paths, also of callers, whose description did not arrive."""
+        used = {0: None}
+        for cell in self._recording.cells():
+            used.update(self._chain(cell.node, used))
+        return sum(1 for node in used if node and not self._described[node])
 
     def recording(self, metadata: Dict[str, Any]) -> Recording:
         """Returns a Recording of everything that has arrived. metadata: docs/schema/recording.json."""
         found = Recording(self._kinds, metadata)
-        nodes = {0: 0}
+        nodes, depths = {0: 0}, {0: 0}
         for cell in self._recording.cells():
             of = self._recording.series[cell.series]
             request = self._requests.get(int(of.request), LOST) if of.request else None
             series = found.series_number(of.pid, of.thread_id, request)
-            key = cell.bucket, series, cell.kind, self._placed(found, cell.node, nodes)
+            key = cell.bucket, series, cell.kind, self._placed(found, cell.node, nodes, depths)
             found.add(key, cell.times, cell.weight, cell.looked)
         return found
 
     def _kept(self, text: str) -> str:
         """Keeps a name once, and counts it towards the bound."""
-        self._text += len(text)
-        return self._names.setdefault(text, text)
+        if text not in self._names:
+            self._names[text] = text
+            self._text += len(text.encode(errors="replace"))
+        return self._names[text]
 
-    def _series(self, pid: int, thread: int, request: int) -> int:
-        """A process may start a thread for each request, and routes may be without number."""
-        full = len(self._recording.series) >= MOST_SERIES
-        if full and not self._merged_threads:
+    def _name(self, names: Dict[int, str], number: int, text: str) -> None:
+        if number not in names and len(names) < self._most[1] and self._text < self._most[2]:
+            names[number] = self._kept(text)
+
+    def _series(self, pid: int, thread: int, request: int) -> Optional[int]:
+        """Returns the number of the series, None where there is no room. A process may start a thread for
+        each request, and routes and processes may be without number.
+        """
+        if not self._merged_threads and self._is_full:
             self._merge_threads()
-        return self._recording.series_number(
-            pid, 0 if self._merged_threads else thread, str(request) if request and not full else None
-        )
+        thread = 0 if self._merged_threads else thread
+        one = Series(pid, thread, str(request) if request and not self._is_full else None)
+        if not self._is_full or self._recording.has_series(one):
+            return self._recording.series_number(*one)
+        self._steps["processes"] = "there is no room for the figures of more processes"
+        return None
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._recording.series) >= self._most_series
 
     def _node(self, id_: int) -> int:
         """Returns the number of the node for an id. When there are too many, all new ones are one."""
@@ -161,19 +184,26 @@ class Recorder:
         described = self._described[node]
         return self._ids.get(described[0], 0) if described else 0
 
-    def _placed(self, found: Recording, node: int, nodes: Dict[int, int]) -> int:
-        """Returns the number in the new recording of a node, and adds it and its callers. nodes: those
-        that have one. A chain of callers that ends in itself, which only a wrong description can make,
-        ends at the root.
+    def _chain(self, node: int, known: Container[int]) -> Dict[int, None]:
+        """Returns a node and its callers, without those that are known. A chain of callers that ends in
+        itself, which only a wrong description can make, ends there.
         """
-        chain: Dict[int, None] = {}
-        while node not in nodes and node not in chain:
-            chain[node] = None
+        found: Dict[int, None] = {}
+        while node not in known and node not in found:
+            found[node] = None
             node = self._caller(node)
-        parent = nodes.get(node, 0)
-        for one in reversed(chain):
-            parent = nodes[one] = found.child(parent, found.frame(self._frame(one)))
-        return parent
+        return found
+
+    def _placed(self, found: Recording, node: int, nodes: Dict[int, int], depths: Dict[int, int]) -> int:
+        """Returns the number in the new recording of a node, to which its callers are added. nodes:
+        {number: number in the new recording}. depths: of the nodes there.
+        """
+        for one in reversed(self._chain(node, nodes)):
+            parent = nodes.get(self._caller(one), 0)
+            deep = depths[parent] >= MOST_DEPTH
+            nodes[one] = parent if deep else found.child(parent, found.frame(self._frame(one)))
+            depths.setdefault(nodes[one], depths[parent] + 1)
+        return nodes[node]
 
     def _frame(self, node: int) -> Frame:
         described = self._described[node]
@@ -184,13 +214,15 @@ class Recorder:
             function, self._paths.get(file, ""), line, defined, bool(flags & OWN), bool(flags & WHAT)
         )
 
-    def _shorten(self) -> None:
+    def _shorten(self) -> bool:
+        """Returns whether a further step may help."""
         if self._last_bucket:
             self._widen()
         elif not self._merged_threads:
             self._merge_threads()
         else:
-            self._merge_small()
+            return self._merge_small()
+        return True
 
     def _widen(self) -> None:
         self._width *= 2
@@ -201,23 +233,23 @@ class Recorder:
     def _merge_threads(self) -> None:
         self._merged_threads = True
         self._steps["threads"] = "threads are not told apart"
+        self._recording.merge_series(lambda of: of._replace(thread_id=0))
 
-        def merged(key: Key, _: int) -> Key:
-            of = self._recording.series[key[1]]
-            return key[0], self._recording.series_number(of.pid, 0, of.request), key[2], key[3]
-
-        self._recording.merge(merged)
-
-    def _merge_small(self) -> None:
-        """Charges the figures below a limit to the caller. The limit grows until there is room."""
+    def _merge_small(self) -> bool:
+        """Charges the figures below a limit to the caller. The limit grows until there is room. When all
+        figures are below it, they are charged to no function.
+        """
         self._steps["small"] = "small figures are charged to their callers"
         limit = SMALL
-        while len(self._recording) > self._most[0] * 3 // 4:
+        while len(self._recording) > self._most[0] * 3 // 4 and limit < 2:
+            above = self._caller if limit < 1 else lambda _: 0
             least = [self._recording.total(kind)[1] * limit for kind in range(len(self._kinds))]
 
-            def charged(key: Key, weight: int, least: Sequence[float] = least) -> Key:
-                node = self._caller(key[3]) if weight <= least[key[2]] else key[3]
-                return key[0], key[1], key[2], node
+            def charged(
+                key: Key, weight: int, least: Sequence[float] = least, above: Callable[[int], int] = above
+            ) -> Key:
+                return key[0], key[1], key[2], above(key[3]) if weight <= least[key[2]] else key[3]
 
             self._recording.merge(charged)
             limit *= 2
+        return limit < 2

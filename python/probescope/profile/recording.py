@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from probescope.command.own_code import Frame, Own, choose
+from probescope.command.own_code import Frame, choose
 
 # Type and unit of a value in a pprof file.
 Type = Tuple[str, str]
@@ -139,6 +139,9 @@ class Recording:
             self.series.append(one)
         return found
 
+    def has_series(self, one: Series) -> bool:
+        return one in self._series_numbers
+
     def add(self, key: Key, times: int, weight: int, looked: int) -> None:
         """Adds figures to a cell. The kind in a key is an index in self.kinds."""
         found = self._cells.get(key)
@@ -184,9 +187,10 @@ class Recording:
             node = self.parents[node]
         return found
 
-    def choose_own(self, asked: List[str], entry: Tuple[str, ...] = ()) -> Own:
+    def choose_own(self, asked: List[str], entry: Sequence[str] = ()) -> List[str]:
         """Chooses which frames are the application's, of those that the process or the last choice
-        counts as such. asked: globs of --own.
+        counts as such. asked: globs of --own. entry: globs of the package that was started. Returns a
+        text for each glob that no file matches.
         """
         weights = [0] * len(self.parents)
         for key, figures in self._cells.items():
@@ -204,7 +208,7 @@ class Recording:
         self.frames = [frame._replace(own=own.is_own(frame)) for frame in self.frames]
         if not self.foreign:
             self.metadata["own"] = own.to_json()
-        return own
+        return own.warnings(frame.path for frame in self.frames if not frame.what)
 
     def thread_name(self, series: Series) -> str:
         """The number and the name of a series' thread: "4712 worker"."""
@@ -213,6 +217,12 @@ class Recording:
                 name = process["threads"].get(str(series.thread_id))
                 return f"{series.thread_id} {name}" if name is not None else str(series.thread_id)
         return str(series.thread_id)
+
+    def merge_series(self, replaced: Callable[[Series], Series]) -> None:
+        """Replaces every series."""
+        old, self.series, self._series_numbers = self.series, [], {}
+        numbers = [self.series_number(*replaced(one)) for one in old]
+        self.merge(lambda key, _: (key[0], numbers[key[1]], key[2], key[3]))
 
     def merge(self, key_of: Callable[[Key, int], Key]) -> None:
         """Replaces every cell by the one with the key that key_of returns. It receives the key and the
