@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "spec_helper"
+require "support/host_helpers"
 
 # A program of the application calls a library twice, from two functions with three and one parts of
 # the work. The library works by itself, too.
@@ -127,6 +128,84 @@ RSpec.describe "hot and lines by own code", :bpf do
       itself = probescope("hot", "-p", process.pid, "-d", 2, "--by", "self", "--json").json
       expect(itself["by"]).to eq("self")
       expect(shares(itself)[about[:crunch]]).to be > 0.7
+    end
+  end
+
+  # The gem's command, and the wheel's on the same process.
+  def both(command, process, seconds, *options)
+    words = [command, "-p", process.pid, "-d", seconds, *options, "--json"]
+    wheel = start_wheel("trace", *words)
+    [probescope(*words), result(wheel)]
+  end
+
+  def start_wheel(*words)
+    env = Support.plain_env.merge(Support::Python.env(loaded: false))
+    keep(Support::Child.new(Support::Python.interpreter, "-m", "probescope", *words.map(&:to_s), env: env))
+  end
+
+  def result(child) = Support::Processes::Result.new(status: child.wait, out: child.out, err: child.err)
+
+  # Its rows are those of the functions and lines themselves. An explicit choice is refused.
+  it "are by self where the library is older and has no call paths, and say so" do
+    process = host_target("--fewer", 2)
+    both("hot", process, 1).each do |told|
+      expect(told.json["by"]).to eq("self"), told.err
+      expect(told.json["rows"].map { |row| row["function"] }).to include("Parser#step0")
+      message = /by self: the library in process #{process.pid} \(.*\) does not have the probe stack__frame/
+      expect(told.err).to match(message)
+      expect(told.json["warnings"]).to include(message)
+    end
+    both("hot", process, 1, "--by", "own").each { |told| expect(told.status.exitstatus).to eq(1), told.err }
+  end
+
+  installed = {
+    "Ruby" => [["gems/shop-1.0/exe/shop.rb", <<~'RUBY'], ["gems/shop-1.0/lib/shop.rb", <<~'RUBY'],
+      require File.join(__dir__, "../lib/shop")
+      puts "ready"
+      $stdout.flush
+      Shop.new.serve
+    RUBY
+      class Shop
+        def pay = (n = 0; n += 1 while n < 20_000)
+        def serve = loop { pay }
+      end
+    RUBY
+               "gems/shop-1.0/exe/shop.rb", "*/gems/shop-*/*", "Shop#pay"],
+    "Python" => [["bin/shop.py", <<~'PYTHON'], ["lib/site-packages/shop/__init__.py", <<~'PYTHON'],
+      import os, sys
+      sys.path.insert(0, os.path.join(sys.argv[1], "lib/site-packages"))
+      from shop import serve
+      print("ready", flush=True)
+      serve()
+    PYTHON
+      def pay():
+          n = 0
+          while n < 20_000: n += 1
+      def serve():
+          while True: pay()
+    PYTHON
+                 "bin/shop.py", "*/site-packages/shop/*", "pay"]
+  }
+  installed.each do |language, (script, library, start, glob, function)|
+    it "know an application of #{language} that is installed as a package, as record does" do
+      [script, library].each do |name, text|
+        FileUtils.mkdir_p(File.dirname(File.join(@folder, name)))
+        File.write(File.join(@folder, name), text)
+      end
+      process = target(File.join(@folder, start), @folder, env: {"GEM_PATH" => @folder}).ready
+      both("hot", process, 2).each do |told|
+        expect(told.json["own"]).to include("by" => "entry"), told.err
+        expect(told.json["own"]["globs"]).to include(glob)
+        expect(told.json["rows"].first).to include("function" => end_with(function), "outside" => false)
+      end
+      path = File.join(@folder, "shop.pb.gz")
+      words = ["record", "-p", process.pid, "-d", 2, "-o", path, "--json"]
+      told = (language == "Ruby" ? probescope(*words) : result(start_wheel(*words))).json
+      expect(told["own"]["globs"]).to include(glob)
+      expect(told["kinds"].first["rows"].first)
+        .to include("function" => end_with(function), "outside" => false)
+      kept = probescope("convert", path, "--json").json
+      expect(kept.slice("by", "own")).to eq(told.slice("by", "own"))
     end
   end
 

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "../tracing/nearest"
+require_relative "own_option"
 require_relative "../tracing/own_report"
 
 module Probescope
@@ -9,6 +9,8 @@ module Probescope
     # includes this defines OWN_PROGRAM, a class OwnReport (a Tracing::OwnReport), and BY, the values of
     # --by.
     module ByOption
+      include OwnOption
+
       # bpftrace 0.17 takes no more.
       PATH_BYTES = 200
 
@@ -23,13 +25,8 @@ module Probescope
           @by = by == "total" ? "self" : by
           @sort ||= sort("TOTAL") if by == "total"
         end
-        parser.on("--own GLOB", "which files are the application's, such as 'app/*'; '!GLOB' takes files " \
-                                "away; more than one: --own again, or separated by commas") do |globs|
-          own_globs.concat(globs.split(",").map(&:strip).reject(&:empty?))
-        end
+        own_option(parser)
       end
-
-      def own_globs = @own_globs ||= []
 
       # Rows of requests are by route, and not by call path.
       def by_own? = !@by_request && (@by || "own") == "own"
@@ -58,22 +55,19 @@ module Probescope
       def program = by_own? ? self.class::OWN_PROGRAM : super
       def strings = by_own? ? PATH_BYTES : super
 
+      # One choice of the application's files is for all processes.
       def report_of(part)
-        by_own? ? self.class::OwnReport.new(part, definition, asked: own_globs) : super
+        by_own? ? self.class::OwnReport.new(part, definition, @own) : super
       end
 
       def check(result)
         super
         return unless by_own?
 
-        own = report_of(result).own
-        own.unmatched.each { |glob| say(unmatched(glob, result)) }
-      end
-
-      def unmatched(glob, result)
-        paths = Tracing::CallPaths.new(result).nodes.map { |node| node.frame.path }.uniq - [""]
-        near = Tracing::Nearest.names(glob, paths)
-        "--own #{glob}: no file matches#{"; near: #{near.join(", ")}" if near.any?}"
+        paths = Tracing::CallPaths.new(result)
+        entry = result.members.flat_map { |one| one[:entry].to_a }.uniq
+        @own = Tracing::Own.choose(own_globs, paths.to_a, entry)
+        @own.unmatched.each { |glob| say(unmatched(glob, paths.nodes.map(&:frame))) }
       end
     end
   end

@@ -17,8 +17,8 @@ module Probescope
         Which lines are on the CPU? Samples the process's stack 99 times a second, as `probescope hot` does,
         and names the line that runs. Each sample counts the CPU time since the previous one. Sorted by
         SELF. The lines are the application's, as in `probescope hot`: what libraries cost counts for the
-        line of the application that called them. In code that YJIT has compiled, and where the table says "charged at the next check", the line
-        is that of the next call, return or end of a loop.
+        line of the application that called them. In code that YJIT has compiled, and where the table
+        says "charged at the next check", the line is that of the next call, return or end of a loop.
 
           SELF     share of the on-CPU time of the line and of the libraries that it called. With --by self
                    of the line alone; code written in C counts for the line that calls it

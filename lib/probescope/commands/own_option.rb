@@ -4,28 +4,31 @@ require_relative "../tracing/nearest"
 
 module Probescope
   module Commands
-    # --own, for commands that show recordings.
+    # --own, for commands whose figures belong to call paths.
     module OwnOption
       private
 
       def own_option(parser)
-        parser.on("--own GLOB",
-                  "files that count as the application's, such as 'app/*'; several: comma, or again; " \
-                  "!GLOB takes files away") { |text| own_globs.concat(text.split(",")) }
+        parser.on("--own GLOB", "which files are the application's, such as 'app/*'; '!GLOB' takes files " \
+                                "away; more than one: --own again, or separated by commas") do |globs|
+          own_globs.concat(globs.split(",").map(&:strip).reject(&:empty?))
+        end
       end
 
       def own_globs = @own_globs ||= []
 
-      # Chooses the application's files in a recording. Yields a text if a glob matches no file.
-      def choose_own(recording)
-        own = recording.choose_own(own_globs)
-        return if own.unmatched.empty?
+      # Chooses the application's files in a recording. entry: globs of the package that was started.
+      # Yields a text for each glob that matches no file.
+      def choose_own(recording, entry = [])
+        own = recording.choose_own(own_globs, entry)
+        own.unmatched.each { |glob| yield unmatched(glob, recording.frames) } if block_given?
+      end
 
-        paths = recording.frames.reject(&:what).map(&:path).uniq
-        own.unmatched.each do |glob|
-          nearest = Tracing::Nearest.names(glob, paths)
-          yield "no file matches --own #{glob}; the nearest: #{nearest.join(", ")}"
-        end
+      # frames: all that a glob could match.
+      def unmatched(glob, frames)
+        paths = frames.reject(&:what).map(&:path).uniq - [""]
+        near = Tracing::Nearest.names(glob, paths)
+        "--own #{glob}: no file matches#{"; near: #{near.join(", ")}" if near.any?}"
       end
     end
   end

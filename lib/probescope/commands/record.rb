@@ -38,6 +38,8 @@ module Probescope
       TEXT
       # Rows of each table.
       TOP = 10
+      # The most threads with a name: an application may start one for each request.
+      THREAD_NAMES = 16_384
 
       private
 
@@ -62,6 +64,8 @@ module Probescope
         @kinds = Profile::KINDS
         @recorder = Profile::Recorder.new(@kinds)
         @threads = Hash.new { |all, pid| all[pid] = {} }
+        @entry = []
+        @named_threads = 0
         @lines = Tracing::StackLines.new(@recorder, process: method(:process)) do |pid, threads|
           threads.each { |id| name_thread(pid, id) }
         end
@@ -94,7 +98,10 @@ module Probescope
 
       def heard(answer)
         super
-        @alone = answer[:pids].first if answer[:is] == "attached" && answer[:by_pid]
+        return unless answer[:is] == "attached"
+
+        @alone = answer[:pids].first if answer[:by_pid]
+        @entry = answer[:entry].to_a
       end
 
       # The traced process for the number that bpftrace prints.
@@ -107,8 +114,12 @@ module Probescope
 
       # A thread may have got another name meanwhile.
       def name_thread(pid, id)
-        name = Tracing::Names.read(pid, "task/#{id}/comm")
-        @threads[pid][id.to_s.to_sym] = name.chomp.force_encoding(Encoding::UTF_8).scrub if name
+        known = @threads[pid].key?(id)
+        return if !known && @named_threads >= THREAD_NAMES
+
+        name = Tracing::Names.read(pid, "task/#{id}/comm") or return
+        @named_threads += 1 unless known
+        @threads[pid][id] = name.chomp.force_encoding(Encoding::UTF_8).scrub
       end
 
       def report(result)
@@ -116,8 +127,7 @@ module Probescope
         raise(@failed || found.nothing_known) unless recorded?
 
         tell(result)
-        recording = recording(result)
-        choose_own(recording) { |text| say(text) }
+        recording = recording(result) { |text| say(text) }
         bytes = @destination.write(recording)
         print_summary(recording, bytes)
         return 0 unless @failed
@@ -187,11 +197,12 @@ module Probescope
 
       def interrupted?(result) = result&.reason == :stopped
 
-      # result: nil for a checkpoint.
-      def recording(result)
+      # result: nil for a checkpoint. Yields what there is to say of --own.
+      def recording(result, &told)
         recording = @recorder.recording(metadata(result), states.keys)
         recording.begin_ns = moment(@recorder.begin)
         recording.duration_ns = (seconds * 1e9).round
+        choose_own(recording, @entry, &told)
         recording
       end
 
@@ -221,7 +232,9 @@ module Probescope
 
       def lost
         found = states.values
-        {events: @missing || 0, rows: found.sum(&:dropped), samples: found.sum(&:missed),
+        {events: @missing || 0,
+         rows: found.sum { |state| state.dropped + state.beyond } + @recorder.dropped,
+         samples: found.sum(&:missed),
          paths: @recorder.lost_paths}
       end
 
@@ -241,7 +254,8 @@ module Probescope
          end: iso(state.from), seconds: (state.wall_ns / 1e9).round(3),
          cpu_share: Tracing::Figure.ratio(state.cpu_ns, state.wall_ns),
          looking_share: Tracing::Figure.ratio(state.looking_ns, state.cpu_ns), left_out: nil,
-         wall_ns: state.wall_ns, cpu_ns: state.cpu_ns, threads: @threads[pid]}
+         wall_ns: state.wall_ns, cpu_ns: state.cpu_ns,
+         threads: @threads[pid].transform_keys { |id| id.to_s.to_sym }}
       end
 
       def print_summary(recording, bytes)

@@ -6,7 +6,7 @@ module Probescope
   module Tracing
     # Charges the figures of call paths to functions or lines of the application: those of a path to
     # the innermost frame on it that is the application's. Without an application (own: nil) to the
-    # innermost function that is no builtin.
+    # innermost function that is no builtin, or where there is none to the innermost one.
     class ByOwn
       # What one function or line was charged with. frame: a Frame of it. weight, samples: of the paths
       # that were charged to it. total, total_samples: of all paths that it is on. lines: {its line =>
@@ -64,7 +64,7 @@ module Probescope
 
           called = one
         end
-        [nil, nil]
+        [(node unless @own), nil]
       end
 
       def counts?(frame) = @own ? @own.own?(frame) : !frame.builtin?

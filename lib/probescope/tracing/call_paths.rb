@@ -59,17 +59,22 @@ module Probescope
       # {number => the other values} of a map whose values begin with a number.
       def numbered(map) = @result.values(map).to_h { |number, *rest| [Result.number(number), rest] }
 
+      # No path has the number 0.
       def add(key, figure, value)
-        node = node(Result.numbers(key).last)
+        node = node(Result.numbers(key).last) or return
         node[figure] += Result.number(value)
       end
 
+      # A chain of callers that ends in itself, which only a wrong description can make, ends there.
       def node(id)
-        @known[id] ||= begin
-          parent, *rest = @rows[id]&.map { |value| Result.number(value) }
-          parent = parent.to_i.zero? ? nil : node(parent)
-          frame = rest.any? ? frame(id, *rest) : UNNAMED
-          Node.new(frame, parent, @nodes.size, 0, 0).tap { |one| @nodes << one }
+        chain = {}
+        until id.zero? || @known.key?(id) || chain.key?(id)
+          parent, *chain[id] = @rows[id]&.map { |value| Result.number(value) }
+          id = parent.to_i
+        end
+        chain.reverse_each.inject(@known[id]) do |parent, (one, rest)|
+          frame = rest.any? ? frame(one, *rest) : UNNAMED
+          @known[one] = Node.new(frame, parent, @nodes.size, 0, 0).tap { |node| @nodes << node }
         end
       end
 

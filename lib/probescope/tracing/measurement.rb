@@ -251,7 +251,8 @@ module Probescope
         @others = @session.others(BESIDES)
         go(:waiting)
         @tell.call(:attached, seconds: now - @began, pids: members.map(&:pid), by_pid: alone?,
-                              programs: @chosen, mapping: @mapping)
+                              programs: @chosen, mapping: @mapping,
+                              entry: members.flat_map { |one| one.entry.to_a }.uniq)
         members.each { |one| tell_states(one) }
       end
 

@@ -17,7 +17,8 @@ module Probescope
       # flushed_at: when the last flush was seen. began_at: when the first flush of this trace was
       # seen, which begins the interval. refused: the Refused after which the process can no longer
       # be read; nil where the process has ended.
-      attr_reader :process, :snapshot, :flushes, :flushed_at, :began_at, :refused
+      # entry: globs of the package that was started (EntryPoint), nil for a trace without call paths.
+      attr_reader :process, :snapshot, :flushes, :flushed_at, :began_at, :refused, :entry
 
       # States of a probe in which it never fires.
       NEVER = %w[refused unsupported].freeze

@@ -16,14 +16,10 @@ module Probescope
       NOT_KNOWN = "by self: nothing is known to be the application's; --own GLOB names its files, such as " \
                   "--own '*/site-packages/shop/*'"
 
-      # asked: the globs of --own.
-      def initialize(result, definition, asked: [])
+      # own: an Own.
+      def initialize(result, definition, own)
         super(result, definition)
-        @asked = asked
-      end
-
-      def own
-        @own ||= Own.choose(@asked, paths.to_a, result.members.flat_map { |member| member[:entry].to_a }.uniq)
+        @own = own
       end
 
       def rows
@@ -49,7 +45,17 @@ module Probescope
       def more = {by: own.known? ? "own" : "self", own: own.to_h}
       def share(row) = row[:total_share] || row[:self_share]
 
-      def below(_shown)
+      # With --by-pid, each process has rows of its own, and a line of its own.
+      def below(shown)
+        lines = shown.reports.filter_map do |report|
+          of = "process #{report.result.counted.first}, " unless report.equal?(self)
+          report.outside&.then { |text| "#{of}#{text}" }
+        end
+        lines.join("\n") if lines.any?
+      end
+
+      # The text about what is outside of the application, or nil.
+      def outside
         return unless outside?
 
         named = called(by.outside.called).first(NAMED_OUTSIDE).map do |one|
@@ -59,6 +65,8 @@ module Probescope
       end
 
       private
+
+      attr_reader :own
 
       def paths = @paths ||= CallPaths.new(result)
       def by = @by ||= ByOwn.new(paths, (own if own.known?)) { |frame| key(frame) }

@@ -1,7 +1,8 @@
 """Charges the figures of call paths to functions or lines of the application.
 
 The figures of a path count for the innermost frame on it that is the application's. Without an
-application they count for the innermost function that is no builtin.
+application they count for the innermost function that is no builtin, or where there is none for the
+innermost one.
 """
 
 from __future__ import annotations
@@ -62,10 +63,11 @@ class CallPaths:
         self._functions = self._numbered(result, "name")
         self._files = self._numbered(result, "file")
         self._paths = self._numbered(result, "full_path")
-        for key, weight in result.map("weight").items():
-            self._node(numbers(key)[-1]).weight += int(weight)
-        for key, count in result.map("count").items():
-            self._node(numbers(key)[-1]).count += int(count)
+        for name in ("weight", "count"):
+            for key, value in result.map(name).items():
+                node = self._node(numbers(key)[-1])
+                if node:  # no path has the number 0
+                    setattr(node, name, getattr(node, name) + int(value))
 
     @property
     def weight(self) -> int:
@@ -74,21 +76,27 @@ class CallPaths:
     @property
     def paths(self) -> Paths:
         """For own_code.choose."""
-        return [(node.frame, node.parent and node.parent.number, node.weight) for node in self.nodes]
+        return [(one.frame, one.parent.number if one.parent else None, one.weight) for one in self.nodes]
 
     @staticmethod
     def _numbered(result: Result, name: str) -> Dict[int, List[Any]]:
         """Returns {number: the other values} of a map whose values begin with a number."""
         return {int(number): rest for number, *rest in result.values(name)}
 
-    def _node(self, number: int) -> Node:
-        if number not in self._known:
-            row = [int(value) for value in self._frames.get(number, [0])]
-            parent = self._node(row[0]) if row[0] else None
-            frame, file = self._frame(number, *row[1:]) if row[1:] else (UNNAMED, "")
-            self._known[number] = Node(frame, file, parent, len(self.nodes))
-            self.nodes.append(self._known[number])
-        return self._known[number]
+    def _node(self, number: int) -> Optional[Node]:
+        """A chain of callers that ends in itself, which only a wrong description can make, ends there."""
+        chain: Dict[int, List[int]] = {}
+        outer = number
+        while outer and outer not in self._known and outer not in chain:
+            chain[outer] = [int(value) for value in self._frames.get(outer, [0])]
+            outer = chain[outer][0]
+        parent = self._known.get(outer)
+        for one in reversed(chain):
+            rest = chain[one][1:]
+            frame, file = self._frame(one, *rest) if rest else (UNNAMED, "")
+            parent = self._known[one] = Node(frame, file, parent, len(self.nodes))
+            self.nodes.append(parent)
+        return self._known.get(number)
 
     def _frame(self, number: int, line: int, defined: int, flags: int, file: int) -> Tuple[Frame, str]:
         function, short, path = (
@@ -143,7 +151,7 @@ def charge(paths: CallPaths, own: Optional[Own], key: Callable[[Frame], Hashable
     for node in paths.nodes:
         if not (node.weight or node.count):
             continue
-        called = None
+        called: Optional[Node] = None
         for at in node.outwards():
             if counts(at):
                 found = sum_of(at)
@@ -154,7 +162,13 @@ def charge(paths: CallPaths, own: Optional[Own], key: Callable[[Frame], Hashable
                 break
             called = at
         else:
-            outside.charge(node, next((one for one in node.outwards() if not one.is_builtin), node).name)
+            if own:
+                innermost = next((one for one in node.outwards() if not one.is_builtin), node)
+                outside.charge(node, innermost.name)
+            else:
+                found = sum_of(node)
+                found.charge(node, None)
+                found.lines[node.frame.line] += node.weight
         seen = set()
         for at in node.outwards():
             if (own and not own.is_own(at.frame)) or key(at.frame) in seen:

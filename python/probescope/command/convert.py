@@ -39,10 +39,8 @@ def by_of(recordings: List[Recording], asked: Any) -> str:
 
 def choose_own(recording: Recording, globs: List[str]) -> None:
     """Chooses the application's files in a recording, if globs are given."""
-    if not globs:
-        return
-    for glob in recording.choose_own(globs).unmatched:
-        print(f"probescope: {clean(f'no file matches --own {glob}')}", file=sys.stderr)
+    for text in recording.choose_own(globs) if globs else []:
+        print(f"probescope: {clean(text)}", file=sys.stderr)
 
 
 def _kind(recording: Recording, options: Any) -> int:

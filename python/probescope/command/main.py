@@ -225,14 +225,7 @@ def define_trace(add: Add) -> None:
         "them (the default, where the application is told from its libraries), or self: for themselves; for "
         "hot, total: the same, sorted by TOTAL; for syscalls, line: a row for each line of Python code",
     )
-    trace.add_argument(
-        "--own",
-        metavar="GLOB",
-        action="append",
-        default=[],
-        help="for hot and lines: which files are the application's, such as 'app/*'; '!GLOB' takes files "
-        "away; more than one: --own again, or separated by commas",
-    )
+    define_own(trace, "for hot and lines: ")
     trace.add_argument("--failed", action="store_true", help="for syscalls: only calls that returned errors")
     trace.add_argument(
         "--slower",
@@ -365,15 +358,15 @@ def define_recordings(add: Add) -> None:
         define_own(command)
 
 
-def define_own(command: argparse.ArgumentParser) -> None:
+def define_own(command: argparse.ArgumentParser, of: str = "") -> None:
     command.add_argument(
         "--own",
         action="extend",
-        type=lambda text: text.split(","),
+        type=lambda text: [glob.strip() for glob in text.split(",") if glob.strip()],
         default=[],
         metavar="GLOB",
-        help="files that count as the application's, such as 'app/*'; several: comma, or again; "
-        "!GLOB takes files away",
+        help=f"{of}which files are the application's, such as 'app/*'; '!GLOB' takes files away; more than "
+        "one: --own again, or separated by commas",
     )
 
 

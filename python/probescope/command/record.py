@@ -7,14 +7,14 @@ import resource
 import sys
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from probescope.command import lost, machine, trace
+from probescope.command import cells, lost, machine, trace
 from probescope.command.convert import by_of
 from probescope.command.definitions import MAP_KEYS, SCHEMA
 from probescope.command.errors import CommandError
 from probescope.command.programs import probes, program
-from probescope.command.result import Result, iso, ratio
+from probescope.command.result import Result, iso, numbers, ratio
 from probescope.command.stack_lines import StackLines
 from probescope.command.terminal import Terminal
 from probescope.command.text import clean, size, to_json
@@ -33,6 +33,8 @@ STRINGS = 200
 # Rows of each table.
 TOP = 10
 COMM_BYTES = 64
+# The most threads with a name: an application may start one for each request.
+THREAD_NAMES = 16_384
 
 
 def run(options: Any) -> int:
@@ -46,7 +48,9 @@ def run(options: Any) -> int:
     machine.check_numbers(bpftrace, names)
     semaphores = trace.check_process(process, names) if process else []
     output = Output(options, names, destination)
-    words = trace.command(bpftrace.path, options.pid, str(path), [], MAP_KEYS)
+    if process:
+        output.result.entry = process.entry()
+    words = trace.command(bpftrace.path, options.pid, str(path), trace.closing_of(options.seconds), MAP_KEYS)
     # Behind `env -i`. The strings have two names, an old one and a new one.
     words[2:2] = [
         f"BPFTRACE_PERF_RB_PAGES={_pages()}",
@@ -127,18 +131,19 @@ class Output:
     def finish(self, room: int) -> List[str]:
         """Writes the file. Returns the last lines. Raises CommandError when no second ended."""
         self._checkpoints.stop()
-        if self.result.ended:
+        if self._is_whole:
             self._lines.numbered.fired(self.result.sum("number"))
-            self._lines.rest()
+        self._lines.rest()
         if not self._lines.wall_ns:
             pid = self.result.pid
             raise CommandError(
                 f"nothing is known of process {pid}: no interval ended", f"{trace.CHECK} -p {pid}"
             )
         self._say_what_is_missing()
-        recording = self._recording()
-        for glob in recording.choose_own(self._options.own).unmatched:
-            self.say(f"no file matches --own {glob}")
+        recording, unmatched = self._chosen()
+        for text in unmatched:
+            self.say(text)
+        recording.metadata["warnings"] = list(self._warnings)
         written = self._destination.write(recording)
         tables = Tables(recording, by_of([recording], None), TOP)
         if not self._options.json:
@@ -150,6 +155,8 @@ class Output:
         events = self._missing()
         if events:
             self.say(lost.WARNINGS["events"].format(number=events))
+        for text in self._lost_weights():
+            self.say(text)
         for text in self._recorder.truncated:
             self.say(f"shortened: {text}")
         if self._recorder.lost_paths:
@@ -157,13 +164,36 @@ class Output:
         if self.interrupted:
             self.say(f"interrupted after {self._seconds():.1f} s")
 
+    @property
+    def _is_whole(self) -> bool:
+        """Whether the interval has ended. If the process goes on, its lines after its last second are not
+        in the recording, and bpftrace drops some of them while it ends.
+        """
+        return self.result.ended or not self.result.goes_on
+
+    def _lost_weights(self) -> List[str]:
+        """Returns a text for each kind of which figures did not arrive: the program adds up all of them."""
+        if not self._is_whole:
+            return []
+        sums = {numbers(key)[-1]: int(weight) for key, weight in self.result.map("sum").items()}
+        numbered = [(kind, kind.number) for kind in KINDS if kind.number is not None]
+        missing = {kind: sums.get(one, 0) - self._lines.weights[one] for kind, one in numbered}
+        rows = [
+            (kind, {"weight": weight, "unit": kind.unit}) for kind, weight in missing.items() if weight > 0
+        ]
+        return [
+            f"{cells.weight(row, 'weight')} of {kind.name} is in no row: it was lost with these events"
+            for kind, row in rows
+        ]
+
     def _missing(self) -> int:
         return max(self._lines.numbered.missing, self.result.lost_events)
 
     def _name_threads(self, threads: Sequence[int]) -> None:
         """A thread may have got another name meanwhile."""
         for number in threads:
-            name = _name(self.result.pid, number)
+            known = str(number) in self._threads
+            name = _name(self.result.pid, number) if known or len(self._threads) < THREAD_NAMES else None
             if name is not None:
                 self._threads[str(number)] = name
 
@@ -171,11 +201,15 @@ class Output:
         return round((self._lines.end - (self._lines.began or 0)) / 1e9, 3)
 
     def _recording(self) -> Recording:
+        return self._chosen()[0]
+
+    def _chosen(self) -> Tuple[Recording, List[str]]:
+        """Returns the recording with the application's files chosen, and texts about --own."""
         recording = self._recorder.recording(self._metadata())
         begin = self._moment(self._recorder.begin)
         recording.begin_ns = round(begin.timestamp() * 1e6) * 1000 if begin else 0
         recording.duration_ns = round(self._seconds() * 1e9)
-        return recording
+        return recording, recording.choose_own(self._options.own, self.result.entry)
 
     def _moment(self, ns: Optional[int]) -> Optional[datetime]:
         return None if ns is None else self.result.monotonic(ns)
@@ -199,7 +233,8 @@ class Output:
             "cpu_ns": lines.cpu_ns,
             "threads": dict(self._threads),
         }
-        losses = {"rows": lines.dropped, "samples": lines.missed, "paths": self._recorder.lost_paths}
+        dropped = lines.dropped + lines.beyond + self._recorder.dropped
+        losses = {"rows": dropped, "samples": lines.missed, "paths": self._recorder.lost_paths}
         return {
             "schema": SCHEMA,
             "probescope": known.get("library"),

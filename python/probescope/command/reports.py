@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from typing import Any, Callable, Dict, Hashable, List, Optional, Sequence, Set
@@ -209,7 +208,7 @@ class ByOwn(Report):
             return []
         outside = self._by.outside
         share = ratio(outside.weight, self._weight)
-        row = {"function": None, "file": None, "line": None, "outside": True}
+        row: Row = {"function": None, "file": None, "line": None, "outside": True}
         row.update({"self_share": share, "total_share": share, "samples": outside.count, "builtins": []})
         return [{**row, "called": self._called(outside.called)}]
 
@@ -234,12 +233,8 @@ class ByOwn(Report):
         return f"outside of the application: {part} ({', '.join(named)})"
 
     def warnings(self, room: int) -> List[str]:
-        return [*super().warnings(room), *(self._unmatched(glob) for glob in self.own.unmatched)]
-
-    def _unmatched(self, glob: str) -> str:
-        paths = sorted({node.frame.path for node in self._paths.nodes} - {""})
-        near = difflib.get_close_matches(glob, paths, cutoff=0.2)
-        return f"--own {glob}: no file matches{'; near: ' + ', '.join(near) if near else ''}"
+        paths = (node.frame.path for node in self._paths.nodes if not node.frame.what)
+        return [*super().warnings(room), *self.own.warnings(paths)]
 
     def _has_outside(self) -> bool:
         return self.own.known and self._by.outside.count > 0

@@ -100,6 +100,8 @@ OF_EVENTS = re.compile(rb'\{"type": "(?!attached_probes)')
 SETTLE = 0.02
 # Limit on the time that the process takes to install its hooks when its threads are busy.
 HOOK_SECONDS = 2
+# The probe of call paths.
+PATHS = "stack__frame"
 # Bytes of a path in programs of call paths; bpftrace 0.17 takes no more.
 PATH_BYTES = 200
 F_SETPIPE_SZ = 1031  # fcntl has the name from Python 3.10 on
@@ -119,7 +121,7 @@ def run(options: Any) -> int:
     bpftrace = machine.bpftrace()
     prefix = machine.privilege()
     process = find_or_trust(options.pid, bool(prefix))
-    path = served_program(path, process, options)
+    asked, path = path, served_program(path, process, options)
     check_lines(path, process)
     report = report_of(path.stem)
     text = None
@@ -137,6 +139,11 @@ def run(options: Any) -> int:
         machine.check_own_namespace()
     semaphores = check_process(process, names) if process else []
     output = Output(options, path.stem, names, event)
+    if process and asked.stem.endswith(BY_OWN) and not path.stem.endswith(BY_OWN):
+        library = process.to_dict()["library"]
+        output.say(
+            f"by self: the library in process {options.pid} ({library}) does not have the probe {PATHS}"
+        )
     if process and path.stem.endswith(BY_OWN):
         output.result.entry = process.entry()
     words = command(
@@ -182,11 +189,7 @@ def served_program(path: Path, process: Optional[ProbedProcess], options: Any) -
     only bpftrace may read is taken for one of Python. An older library has no call paths.
     """
     if path.stem.endswith(BY_OWN) and process and not options.by and not options.own:
-        known = process.to_dict()
-        if "stack__frame" not in known["probes"]:
-            print(
-                f"probescope: by self: its probescope {known['library']} has no call paths", file=sys.stderr
-            )
+        if PATHS not in process.to_dict()["probes"]:
             return program(command_of(path.stem))
     other, probe, runtimes = BY_KERNEL.get(path.stem, ("", "", ()))
     if not other:
@@ -353,11 +356,6 @@ def with_by(options: Any, name: str) -> str:
     return f"{name}{BY_OWN}" if own else name
 
 
-def own_globs(options: Any) -> List[str]:
-    """Returns the globs of --own."""
-    return [glob.strip() for text in options.own for glob in text.split(",") if glob.strip()]
-
-
 def sort_column(name: str, heading: str) -> Column:
     """Returns the column with this heading. Raises Usage when there is none."""
     known = [] if command_of(name) == "slow" else definition_of(name).columns
@@ -370,12 +368,17 @@ def sort_column(name: str, heading: str) -> Column:
     )
 
 
+def closing_of(seconds: Optional[float]) -> List[str]:
+    """The argument that makes a program end the interval at its first flush after so many seconds."""
+    return [str(max(1, round((seconds - EARLY) * 1e9)))] if seconds else []
+
+
 def arguments(options: Any, name: str, report: Any) -> List[str]:
     """The program's arguments from $2 on. For slow: the threshold, and "keep". For reports: the
     time after which the program ends by itself. For syscalls: also the shortest call to count. For
     waits: also what a wait for a file lock is.
     """
-    closing = str(max(1, round((options.seconds - EARLY) * 1e9))) if options.seconds and report else ""
+    closing = "".join(closing_of(options.seconds)) if report else ""
     if command_of(name) == "syscalls":
         return [closing or "0", str(options.slower)]
     if command_of(name) in ("offcpu", "waits"):
@@ -597,7 +600,7 @@ class Output:
             failed=self._options.failed,
             slower=self._options.slower,
             event=self._event,
-            own=own_globs(self._options),
+            own=self._options.own,
         )
         report.check()
         for text in [*report.silent(), *report.warnings(room)]:
