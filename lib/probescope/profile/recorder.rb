@@ -12,7 +12,7 @@ module Probescope
     # bucket is left, the threads of a process are merged, and then small figures are charged to the
     # nearest caller that has figures of its own. No sum changes.
     class Recorder
-      # Together they need less than 300 MB.
+      # So many figures, each of a path of its own, need 300 MB, and 120 MB more as a Recording.
       MOST_CELLS = 400_000
       MOST_NODES = 400_000
       MOST_TEXT = 64 << 20 # bytes of names
