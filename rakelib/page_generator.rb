@@ -16,7 +16,7 @@ class PageGenerator
   VENDOR = "page/vendor"
   DATA = "<!--DATA-->"
   # In this order: data.js makes the object that the others add to, and main.js begins.
-  SCRIPTS = %w[data tree summary timeline tables flame source main].freeze
+  SCRIPTS = %w[data tree summary timeline tables flame main].freeze
   # In page.css: the place of the declarations of dark.css.
   DARK = "--dark: here;"
   # The style that d3-flame-graph adds to the document when it is run.

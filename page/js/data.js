@@ -5,8 +5,8 @@
 //
 //   "PSPAGE1\0"
 //   u32       bytes of the JSON
-//   JSON      {metadata, kinds, strings, frames, series, requests, sources, begin_ms, duration_ns,
-//             bucket_ns, columns, diff}; lib/probescope/profile/page.rb says what each of them is
+//   JSON      {metadata, kinds, strings, frames, series, begin_ms, duration_ns, bucket_ns, columns,
+//             diff}; lib/probescope/profile/page.rb says what each of them is
 //   padding   to a multiple of 8
 //   columns   numbers of one type, little-endian, each at a multiple of 8; `columns` has for each
 //             its offset behind the padding, its type and its length

@@ -5,10 +5,9 @@
   const $ = (id) => document.getElementById(id);
   const COUNT = "count",
     WEIGHT = "weight";
-  const PER = {time: " / s", request: " / request", cpu: ""};
+  const PER = {time: " / s", cpu: ""};
   const ABOUT_PER = {
     time: "in each second of a process",
-    request: "for each request",
     cpu: "as shares of the whole",
   };
 
@@ -30,8 +29,6 @@
     frames: "all",
     widths: 1,
     focus: 0,
-    file: "",
-    line: 0,
     marked: null,
     sort: {key: "", reverse: false, all: false},
   });
@@ -39,11 +36,12 @@
   const last = () => state.recordings[state.recordings.length - 1];
   const kind = () => last().kinds[state.kind];
 
-  // Buckets of a recording: those of its time, or those that it has.
+  // Buckets of a recording: those of its time, or those that it has. A recording is a moment longer or
+  // shorter than whole seconds.
   function buckets(recording) {
     if (!recording.buckets) {
       const most = recording.cells.bucket.reduce((a, b) => Math.max(a, b), -1);
-      recording.buckets = Math.max(most + 1, Math.ceil(recording.duration_ns / recording.bucket_ns), 1);
+      recording.buckets = Math.max(most + 1, Math.round(recording.duration_ns / recording.bucket_ns), 1);
     }
     return recording.buckets;
   }
@@ -286,7 +284,6 @@
     };
     probescope.table($("rows"), view, (chosen) => {
       state.marked = state.marked === chosen.key ? null : chosen.key;
-      if (chosen.path) openSource(chosen.path, chosen.line || 0);
       drawTable();
       drawFlame();
     });
@@ -328,8 +325,6 @@
       tell: (data) => tell(data, all, sides, functionOf, rootName, normalised),
       choose: (node, keyboard) => {
         state.focus = node === state.focus ? all.parent[node] : node;
-        const one = functionOf(node);
-        if (one && one.path) openSource(one.path, 0);
         drawFlame();
         if (keyboard) $("graph").querySelector("g[tabindex='0']").focus();
         writeAddress();
@@ -410,31 +405,6 @@
     );
   }
 
-  function openSource(path, line) {
-    const has = (last().sources || []).some((one) => one.path === path);
-    if (!has) return;
-    state.file = path;
-    state.line = line;
-    drawSource();
-  }
-
-  function drawSource() {
-    const sources = last().sources || [];
-    $("source").hidden = $("key-of-source").hidden = sources.length === 0;
-    if (sources.length === 0) return;
-    const index = state.recordings.length - 1;
-    const file = sources.find((one) => one.path === state.file);
-    const lines = file ? state.paths[index].lines(file.path, state.sums[index].self) : new Map();
-    probescope.source(
-      $("code"),
-      file,
-      lines,
-      {whole: state.whole[index], sources: sources.length > 0},
-      state.line,
-    );
-    $("file").value = state.file;
-  }
-
   function draw() {
     sums();
     state.rows = rows();
@@ -442,7 +412,6 @@
     drawTimeline();
     drawTable();
     drawFlame();
-    drawSource();
     writeAddress();
   }
 
@@ -558,12 +527,6 @@
       drawFlame();
       writeAddress();
     });
-    $("file").addEventListener("change", () => openSource($("file").value, 0));
-    options(
-      $("file"),
-      [["", "choose a file"], ...(last().sources || []).map((one) => [one.path, one.path])],
-      "",
-    );
     $("theme").addEventListener("click", () => {
       const dark = getComputedStyle(document.documentElement).colorScheme.includes("dark");
       document.documentElement.dataset.theme = dark ? "light" : "dark";
@@ -601,7 +564,6 @@
       "?": () => $("help").showModal(),
       t: () => focusFirst("#rows button"),
       g: () => focusFirst("#graph g[tabindex='0']"),
-      s: () => focusFirst("#file"),
       d: () => $("theme").click(),
     }[event.key];
     if (!go) return;

@@ -40,11 +40,6 @@
         "of the CPU time above",
       ]);
     }
-    const requests = sum(recording.requests, 4);
-    if (requests > 0) {
-      const mean = sum(recording.requests, 5) / requests;
-      found.push(["Requests", requests.toLocaleString("en-US"), `${time(mean)} each`]);
-    }
     const lost = Object.entries(told.lost || {}).filter(([, count]) => count > 0);
     if (told.lost) {
       found.push([
@@ -75,7 +70,7 @@
 
   function own({by, globs}) {
     if (by === "none") return "not told apart";
-    return globs && globs.length ? globs.join(", ") : "the process's own folders";
+    return [...(by === "process" ? ["the process's own folders"] : []), ...globs].join(", ");
   }
 
   function duration(seconds) {

@@ -137,30 +137,6 @@
       return rows;
     }
 
-    // {line => [self, total]} of a file. A line counts once in a path, as often as it is on it.
-    lines(path, self) {
-      const {parent, frame} = this.recording.nodes;
-      const frames = this.recording.frames;
-      const totals = this.totals(self);
-      const found = new Map();
-      for (let node = 1; node < this.size; node++) {
-        const one = frames[frame[node]];
-        if (one.path !== path || totals[node] === 0) continue;
-        let sums = found.get(one.line);
-        if (!sums) found.set(one.line, (sums = [0, 0]));
-        sums[0] += self[node];
-        let above = parent[node];
-        while (
-          above !== 0 &&
-          !(frames[frame[above]].line === one.line && frames[frame[above]].path === path)
-        ) {
-          above = parent[above];
-        }
-        if (above === 0) sums[1] += totals[node];
-      }
-      return found;
-    }
-
     // The weight of each `each` buckets of the recording's time, among the cells that count.
     times(filter, figure, buckets, each) {
       const {bucket, series, kind} = this.recording.cells;

@@ -7,8 +7,8 @@ require "probescope/profile/page"
 require "probescope/profile/pprof_reader"
 require "probescope/profile/summary"
 
-# The page of a recording, opened by Chromium from a file.
-RSpec.describe "The page", :browser do
+# The page of a recording, opened by Chromium from a file. One example runs in the gate.
+RSpec.describe "The page", :browser, full: "a browser takes a second for each page" do
   before(:all) { @browser = Support::Browser.start unless Support::Browser.reason }
   after(:all) { @browser&.quit }
   before { Support::Browser.require! { |reason| skip reason } }
@@ -25,8 +25,8 @@ RSpec.describe "The page", :browser do
   def made = yield.tap { |recording| recording.metadata = metadata }
 
   # Writes the page, opens it, and yields it and what the browser has told.
-  def open_page(recording, address: "", **options, &block)
-    in_browser(address, ->(io) { Probescope::Profile::Page.write(recording, io, **options) }, &block)
+  def open_page(recording, address: "", &block)
+    in_browser(address, ->(io) { Probescope::Profile::Page.write(recording, io) }, &block)
   end
 
   def open_comparison(before, after, diff, &block)
@@ -89,7 +89,7 @@ RSpec.describe "The page", :browser do
     end
   end
 
-  it "has the rows that convert prints of a recording" do
+  it "has the rows that convert prints of a recording", full: nil do
     recording = Probescope::Profile::PprofReader.read("#{Support::ROOT}/spec/fixtures/profile/0.1.0.pb.gz")
     in_browser("", ->(io) { Probescope::Profile::Page.write(recording, io) }) do |tab|
       Probescope::Profile::Summary::BY.each do |by|
@@ -155,6 +155,11 @@ RSpec.describe "The page", :browser do
       click(tab, "#all-time")
       expect(tab.evaluate("location.hash")).to eq("#kind=alloc&by=self&thread=4711%2F4713&search=gsub")
     end
+  end
+
+  it "has a bar for each second of a recording that is a moment longer" do
+    def shop.duration_ns = super + 20_000_000
+    open_page(shop) { |tab| expect(all(tab, "#bars rect:not(.brush)", "1").size).to eq(30) }
   end
 
   it "selects a span of time by dragging over the bars" do
@@ -244,21 +249,9 @@ RSpec.describe "The page", :browser do
       tab.command("Emulation.setEmulatedMedia", media: "print")
       shown = "(s) => document.querySelector(s).checkVisibility()"
       %w[#facts #rows #graph].each { |one| expect(tab.evaluate("(#{shown})('#{one}')")).to be(true), one }
-      %w[#controls #theme #source footer].each do |one|
+      %w[#controls #theme footer].each do |one|
         expect(tab.evaluate("(#{shown})('#{one}')")).to be(false), one
       end
-    end
-  end
-
-  it "shows a file's source with the figures of its lines" do
-    source = {path: "/srv/shop/report.rb", text: "#{"\n" * 20}    ERB.new(TEMPLATE)\n", note: "changed after"}
-    open_page(shop, sources: [source]) do |tab|
-      click(tab, "#rows tbody tr")
-      expect(text(tab, "#code .note")).to eq("changed after")
-      line = texts(tab, "#code tr.hot td")
-      expect(line.first).to eq("21")
-      expect(line.last).to include("ERB.new(TEMPLATE)")
-      expect(line[2]).to match(/\A3\d\.\d %\z/)
     end
   end
 
@@ -279,12 +272,11 @@ RSpec.describe "The page", :browser do
       metadata.update(warnings: names, not_covered: names, own: {by: "glob", globs: names})
       threads = names.each_with_index.to_h { |name, i| [5000 + i, name] }
       metadata[:processes].first.update(runtime: names[1], threads: threads)
-      sources = names.map { |name| {path: "/srv/#{name}", text: names.join("\n"), note: name} }
       plain = nil
       count = "document.querySelectorAll('*').length - document.querySelectorAll(" \
               "'main *, body > script[type]').length"
       open_page(shop) { |tab| plain = tab.evaluate(count) }
-      open_page(recording, sources: sources) do |tab, told|
+      open_page(recording) do |tab, told|
         expect(all(tab, "img, main script, main style, main a", "one.outerHTML")).to eq([])
         expect(tab.evaluate(count)).to eq(plain)
         %w[self total own].each { |by| click(tab, "#by [value=#{by}]") }

@@ -48,7 +48,9 @@ RSpec.describe Probescope::Profile::Diff do
   it "says of no function that it changed where the recordings have too few spans of time" do
     after = of(2, base.merge("Shop#pay" => 2400), seconds: 4)
     diff = described_class.new(of(1, base, seconds: 4), after, by: "own", per: "time", min: 0.01)
-    expect(diff).to be_too_short
+    expect(diff.too_short).to eq(%w[first second].map do |which|
+      "the #{which} recording has 4 spans of time, and 5 are needed to tell a change from chance"
+    end)
     expect(diff.rows("cpu").map(&:changed)).to all(be(false))
   end
 
@@ -71,8 +73,39 @@ RSpec.describe Probescope::Profile::Diff do
     end
   end
 
-  it "refuses to compare by requests where none are recorded" do
-    expect { described_class.new(of(1, base), of(2, base), by: "own", per: "request", min: 0.01) }
-      .to raise_error(Probescope::Tracing::Misused, /first recording tells no requests/)
+  # A span that is shorter than the others would make each function look uneven.
+  it "names a function that is the same in each second, whatever the number of seconds" do
+    figures = {"Shop#pay" => 100, "Shop#list" => 900}
+    [20, 21, 25, 33, 41].each do |seconds|
+      before, after = [100, 150].map do |ms|
+        profiles.seconds(seconds) { figures.merge("Shop#pay" => ms) }
+      end
+      expect(changed(before, after).map(&:name)).to eq(["Shop#pay"]), "#{seconds} s"
+      after.duration_ns += 20_000_000 # a flush comes late
+      expect(changed(before, after).map(&:name)).to eq(["Shop#pay"]), "#{seconds} s and a moment"
+    end
+  end
+
+  it "leaves out the last bucket of a widened recording, which is not over" do
+    before, after = [100, 150].map do |ms|
+      profiles.seconds(43, most_cells: 40) { {"Shop#pay" => ms, "Shop#list" => 900} }
+    end
+    expect(before.bucket_ns).to eq(8 * Support::Profiles::SECOND)
+    expect(changed(before, after).map(&:name)).to eq(["Shop#pay"])
+  end
+
+  it "has no spans of a file of another tool, and needs shares there" do
+    foreign = Array.new(2) do |i|
+      Probescope::Profile::Recording.new([Probescope::Profile::KINDS.first]).tap do |one|
+        node = one.child(0, one.frame(Probescope::Profile::Frame.new("main", "a.go", 1, 1, false, false)))
+        one.add(0, one.series_number(0, 0, nil), 0, node, 1, 10 + i, 1)
+        one.duration_ns = 30 * Support::Profiles::SECOND
+      end
+    end
+    diff = described_class.new(*foreign, by: "self", per: "cpu", min: 0.01)
+    expect(diff.too_short.first).to start_with("the first recording has 0 spans of time, and 5 are needed")
+    expect(diff.rows("cpu").map(&:changed)).to eq([false])
+    expect { described_class.new(*foreign, by: "self", per: "time", min: 0.01) }
+      .to raise_error(Probescope::Tracing::Misused, /first recording tells no wall time/)
   end
 end

@@ -74,6 +74,37 @@ RSpec.describe "A recording" do
     expect(told.sum { |one| one["weights"].sum }).to eq(1_100_000_000)
   end
 
+  it "says in its tables what was lost, and how it was shortened" do
+    recording.metadata.update(lost: {events: 0, rows: 2, samples: 1, paths: 4, later: 3},
+                              truncated: ["threads are not told apart"],
+                              warnings: ["1 samples could not be taken"],
+                              not_covered: ["waits"])
+    expect(Probescope::Profile::Tables.new(recording, "own", top: 10).text.lines.map(&:chomp)[2..8]).to eq(
+      ["shortened: threads are not told apart",
+       "2 events had no row of their own: the process's memory for names is full (see (overflow))",
+       "1 samples could not be taken", "4 paths have no names: they were lost", "3 lost: later", "waits", ""]
+    )
+  end
+
+  describe "with other files of the application" do
+    def own(*globs)
+      chosen = recording.choose_own(globs)
+      [chosen.unmatched, recording.frames.select(&:own).map(&:path).uniq, recording.metadata[:own]]
+    end
+
+    it "keeps its choice where no file matches" do
+      before = own[1]
+      expect(before).to eq(["/srv/shop/app.rb"])
+      expect(own("ap/*")).to eq([["ap/*"], before, {by: "process", globs: []}])
+    end
+
+    it "says which choice files were taken away from" do
+      expect(own("shop/*", "gems/*").last).to eq(by: "glob", globs: ["shop/*", "gems/*"])
+      expect(own("!gems/*").last).to eq(by: "glob", globs: ["shop/*", "gems/*", "!gems/*"])
+      expect(recording.frames.select(&:own).map(&:path).uniq).to eq(["/srv/shop/app.rb"])
+    end
+  end
+
   describe "of another tool" do
     it "has a kind for each sample type" do
       path = profiles.write(recording, file(".pb.gz"))
@@ -113,12 +144,98 @@ RSpec.describe "A recording" do
     end
 
     it "is refused when its metadata are of other types" do
-      path = profiles.write(recording, file(".pb.gz"))
-      whole = Zlib.gunzip(File.binread(path))
       {%("seconds":2.0) => %("seconds":"2"), %("end":"2023-11-14) => %("end":"2023-02-31),
-       %("globs":[]) => %("globs":{}), %("pid":7,) => %("pid":0,)}.each do |from, to|
-        File.binwrite(path, whole.sub(from, to))
-        expect { read(path) }.to raise_error(Probescope::Tracing::Misused, /its metadata/), to
+       %("globs":[]) => %("globs":{}), %("pid":7,) => %("pid":0,), %("wall_ns":2000000000) => %("wall_ns":{}),
+       %("begin":"2023) => %("begin":"9999)}.each do |from, to|
+        expect { changed(from, to) }.to raise_error(Probescope::Tracing::Misused, /its metadata/), to
+      end
+    end
+
+    it "is refused when it has numbers that are too large" do
+      large = "1#{"0" * 400}"
+      {%("bucket_ns":1000000000) => %("bucket_ns":#{large}), %("wall_ns":2000000000) => %("wall_ns":#{large}),
+       %("seconds":2.0) => %("seconds":#{large}), %("rows":2) => %("rows":#{large})}.each do |from, to|
+        expect { changed(from, to) }.to raise_error(Probescope::Tracing::Misused, /its metadata/), to
+      end
+      location = protobuf.number(1, 90) + protobuf.bytes(4, protobuf.number(1, 90))
+      function = protobuf.number(1, 90) + protobuf.number(2, (1 << 64) - 1)
+      expect { with(5 => function, 4 => location, 2 => sample(90)) }
+        .to raise_error(Probescope::Tracing::Misused, /a text that is not there/)
+      name = "1#{"0" * 5000} worker"
+      expect(changed("71 puma srv tp 001", name).series.map(&:thread_id)).to include(10**17)
+    end
+
+    # Messages of the file behind those of a recording. fields: {field => bytes of a message}
+    def with(fields)
+      more = fields.map { |field, bytes| protobuf.bytes(field, bytes) }.join
+      File.binwrite(file(".pb.gz"), File.binread(fixture("shop.pb")) + more)
+      read(file(".pb.gz"))
+    end
+
+    # A sample of cpu: the texts of the fixture have the label's key and value.
+    def sample(*locations)
+      label = protobuf.number(1, texts.index("kind")) + protobuf.number(2, texts.index("cpu"))
+      protobuf.bytes(1, locations.map { |one| protobuf.varint(one) }.join) + protobuf.bytes(3, label)
+    end
+
+    def texts
+      fields = protobuf::Reader.new(File.binread(fixture("shop.pb"))).enum_for(:each)
+      fields.filter_map { |field, value| value if field == 6 }
+    end
+
+    def protobuf = Probescope::Profile::Protobuf
+
+    # Reads the fixture with a text of it replaced.
+    def changed(from, to)
+      bytes = +"".b
+      protobuf::Reader.new(File.binread(fixture("shop.pb"))).each do |field, value|
+        next bytes << protobuf.number(field, value) if value.is_a?(Integer)
+
+        bytes << protobuf.bytes(field, field == 6 ? value.sub(from.b, to.b) : value)
+      end
+      File.binwrite(file(".pb.gz"), bytes)
+      read(file(".pb.gz"))
+    end
+
+    it "is refused when it has more parts than the bound: samples, texts, lines or labels of two bytes" do
+      stub_const("Probescope::Tracing::Bounds::RECORDING_PARTS", 1000)
+      labels = Array.new(2000) { |i| protobuf.bytes(3, protobuf.number(3, i + 1)) }.join
+      ["\x12\0" * 2000, "\x32\0" * 2000, protobuf.bytes(4, "\x22\0" * 2000),
+       protobuf.bytes(2, labels)].each do |more|
+        File.binwrite(file(".pb.gz"), File.binread(fixture("shop.pb")) + more)
+        expect { read(file(".pb.gz")) }.to raise_error(Probescope::Tracing::Misused, /more than 1000 parts/)
+      end
+    end
+
+    it "is refused when a sample has more figures than there are types" do
+      expect { with(2 => protobuf.bytes(2, "\1" * 1000)) }
+        .to raise_error(Probescope::Tracing::Misused, /more than 2 numbers/)
+    end
+
+    it "is refused when a stack is deeper than the bound, by its locations or their lines" do
+      line = protobuf.bytes(4, protobuf.number(1, 1))
+      {5000 => [90], 3000 => [90, 90], 1 => [90] * 5000}.each do |lines, locations|
+        expect { with(4 => protobuf.number(1, 90) + (line * lines), 2 => sample(*locations)) }
+          .to raise_error(Probescope::Tracing::Misused, /more than 4096/), lines.to_s
+      end
+    end
+
+    it "is read as a whole when it has several gzip members" do
+      whole = File.binread(fixture("shop.pb"))
+      parts = [whole[0, 700], whole[700..]].map { |part| Zlib.gzip(part) }
+      File.binwrite(file(".pb.gz"), parts.join)
+      expect(read(file(".pb.gz")).total(0)).to eq([110, 1_100_000_000, 110])
+      File.binwrite(file(".pb.gz"), "#{parts.join}\0more")
+      expect { read(file(".pb.gz")) }.to raise_error(Probescope::Tracing::Misused, /no recording/)
+    end
+
+    it "is shown without escape sequences, whatever a type and the metadata have" do
+      foreign = File.binread(fixture("shop.pb")).sub("probescope recording 1", "recording of a tool 12")
+      File.binwrite(file(".pb.gz"), foreign.sub("\x32\x03cpu".b, "\x32\x0dc\e]52;c;aGk=\a".b))
+      [read(file(".pb.gz")), changed(%("name":"cpu"), %("name":"\\u001b[2Jcpu")),
+       changed(%("truncated":[]), %("truncated":["\\u001b[2J"]))].each do |again|
+        text = Probescope::Profile::Tables.new(again, "self", top: 10).text
+        expect(text).to include('\e').and match(/\A[^\e\a]*\z/)
       end
     end
 

@@ -15,7 +15,7 @@ module Support
     TICK = 10_101_010 # ns
     BUCKET = 1_000_000_000 # ns
 
-    attr_reader :kinds, :frames, :parents, :node_frames, :series, :requests, :cells
+    attr_reader :kinds, :frames, :parents, :node_frames, :series, :cells
     attr_accessor :metadata
 
     def initialize(kinds: [CPU], metadata: {})
@@ -25,7 +25,6 @@ module Support
       @parents = [0]
       @node_frames = [nil]
       @series = []
-      @requests = []
       @cells = []
       @numbers = Hash.new { |all, key| all[key] = all.size + 1 }
     end

@@ -48,7 +48,7 @@ module Support
 
     # A recording of so many seconds. The block returns {function => ms in that second}; functions of
     # the application call JSON.parse, which takes half of their time.
-    def seconds(count)
+    def seconds(count, **bounds)
       lines = ["= 7 1 0 #{SECOND} 0 0 0 0 0 0", "p 7 2 100\t/srv/app.rb", "p 7 3 200\t/gems/json.rb"]
       add = ->(text) { lines << format(text, lines.size + 1) }
       count.times do |second|
@@ -62,7 +62,7 @@ module Support
         add["= 7 %d #{passed} #{(passed + 1) * SECOND} #{passed * SECOND} #{passed * SECOND / 2} " \
             "#{passed * 1_000_000} 0 0 #{passed * 40}"]
       end
-      recorder = recorder(lines)
+      recorder = recorder(lines, **bounds)
       found = recorder.recording(metadata(recorder, seconds: count), [7])
       found.begin_ns = BEGAN
       found.duration_ns = count * SECOND

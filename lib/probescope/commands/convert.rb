@@ -34,11 +34,6 @@ module Probescope
       # Rows of each table.
       TOP = 10
 
-      def initialize
-        super
-        @top = TOP
-      end
-
       private
 
       def options(parser)
@@ -67,6 +62,7 @@ module Probescope
       end
 
       def call
+        check_options
         destination = Profile::Destination.new(@output, force: @force) if @output
         recording = Profile::PprofReader.read(@input)
         kind = kind_of(recording)
@@ -76,6 +72,17 @@ module Probescope
         bytes = destination.write(recording, kind: kind)
         puts "#{destination.path}, #{Tracing::Figure.bytes(bytes)}"
         0
+      end
+
+      def check_options
+        tables = {"--json" => @json, "--by" => @by, "--top" => @top}.compact.keys
+        if @output && tables.any?
+          raise CLI::Usage.new("#{tables.first} is for the tables, and -o writes a file",
+                               "probescope #{name} without -o")
+        end
+        return unless @kind && !@output.to_s.end_with?(".collapsed")
+
+        raise CLI::Usage.new("--kind is for .collapsed, which has one kind", "-o FILE.collapsed")
       end
 
       # The index of the kind.
@@ -89,7 +96,7 @@ module Probescope
 
       def show(recording)
         tables = Profile::Tables.new(recording, @by || (Profile::Summary.own?(recording) ? "own" : "self"),
-                                     top: @top)
+                                     top: @top || TOP)
         if @json
           puts Tracing::Text.answer(name,
                                     tables.fields.merge(warnings: recording.metadata.fetch(:warnings, [])))

@@ -5,6 +5,7 @@ require_relative "own_option"
 require_relative "../profile/destination"
 require_relative "../profile/diff"
 require_relative "../profile/pprof_reader"
+require_relative "../profile/tables"
 require_relative "../tracing/list_renderer"
 require_relative "../tracing/table_renderer"
 require_relative "../tracing/text"
@@ -19,8 +20,8 @@ module Probescope
       ABOUT = <<~TEXT
         Which functions cost more or less than before? Compares two recordings of `probescope record`.
         Shows the functions that differ by more than chance: the figures are divided into up to 20 spans of
-        time, and a change has to be much larger than the differences between the spans of a recording. A
-        recording of at least 5 s has enough of them. Needs no privilege.
+        time, and a change has to be much larger than the differences between the spans of a recording. At
+        least 5 spans are needed: 5 s of a recording that was not shortened. Needs no privilege.
 
           CHANGE  the difference, as a share of the whole of BEFORE
           BEFORE  by own: the function with the libraries that it calls; otherwise the function alone
@@ -31,8 +32,6 @@ module Probescope
         probescope diff before.pb.gz after.pb.gz --per cpu      shares, where the load was another one
         probescope diff before.pb.gz after.pb.gz --json | jq '.kinds[0].rows[] | select(.changed)'
       TEXT
-      TOO_SHORT = "the recordings have too few spans of time to tell a change from chance: " \
-                  "record 5 s at least"
       # The least change that is shown, in percent of the whole.
       MIN = 1.0
 
@@ -50,11 +49,11 @@ module Probescope
                   "where the application is told from its libraries; self or total") { |by| @by = by }
         own_option(parser)
         parser.on("--per WHAT", Profile::Diff::PER,
-                  "time (default): figures in each second of a process; request: of each request, " \
-                  "where both tell of requests; cpu: shares of the whole") { |per| @per = per }
-        parser.on("--min PERCENT", Float,
-                  "the least change, #{MIN.to_i} by default, in percent of the whole") do |min|
-          @min = min
+                  "time (default): figures in each second of a process; cpu: shares of the " \
+                  "whole") { |per| @per = per }
+        parser.on("--min PERCENT",
+                  "the least change, #{MIN.to_i} by default, in percent of the whole") do |text|
+          @min = percentage(text)
         end
         parser.on("-o", "--output FILE", "writes FILE.html, a page with a red and blue flame graph") do |path|
           @output = path
@@ -70,18 +69,52 @@ module Probescope
         super
       end
 
+      def percentage(text)
+        share = Float(text.delete_suffix("%"), exception: false)
+        return share if share&.between?(0, 100)
+
+        raise CLI::Usage.new("--min takes 0 to 100 percent, and not #{text.inspect}", "--min 5")
+      end
+
       def call
+        check_options
         page = {".html" => Profile::Page}
         destination = Profile::Destination.new(@output, force: @force, formats: page) if @output
         recordings = @inputs.map { |path| Profile::PprofReader.read(path) }
         choose(recordings) if own_globs.any?
         by = @by || (recordings.all? { |one| Profile::Summary.own?(one) } ? "own" : "self")
         diff = Profile::Diff.new(*recordings, by: by, per: @per, min: @min / 100)
-        warn "probescope: #{TOO_SHORT}" if diff.too_short?
+        @warnings = warnings(diff, recordings)
+        @warnings.each { |text| warn "probescope: #{text}" }
         return write(destination, diff, recordings) if destination
 
         puts @json ? json(diff, recordings) : text(diff, recordings)
         0
+      end
+
+      def check_options
+        return unless @output && @json
+
+        raise CLI::Usage.new("--json is for the tables, and -o writes a file",
+                             "probescope #{name} without -o")
+      end
+
+      # What has to be known of the comparison before its figures are believed.
+      def warnings(diff, recordings)
+        notes = recordings.zip(%w[before after]).flat_map do |recording, which|
+          Profile::Tables.notes(recording).map { |text| "#{which}: #{text}" }
+        end
+        [*diff.too_short, *notes, *(other_own(recordings) if diff.by == "own")]
+      end
+
+      # The files that count as the application's, where the recordings do not have the same ones.
+      def other_own(recordings)
+        own = recordings.map { |one| one.metadata[:own]&.values_at(:by, :globs) }
+        return if own.uniq.one?
+
+        texts = own.map { |by, globs| by ? Tracing::Text.clean([by, *globs].join(" ")) : "not known" }
+        "what counts as the application's differs: #{texts.first} before, #{texts.last} after; " \
+          "--own chooses the same for both"
       end
 
       def write(destination, diff, recordings)
@@ -110,7 +143,7 @@ module Probescope
         before, after = recordings.map { |one| side(one) }
         Tracing::Text.answer(name, {pids: before[:pids] | after[:pids], before: before, after: after,
                                     by: diff.by, per: diff.per, kinds: kinds,
-                                    warnings: diff.too_short? ? [TOO_SHORT] : []})
+                                    warnings: @warnings})
       end
 
       def pids(recording) = recording.metadata.fetch(:processes, []).map { |one| one[:pid] }
@@ -150,8 +183,7 @@ module Probescope
           "from #{Tracing::Clock.of_day(Time.iso8601(told[:begin]))}"
       end
 
-      PER = {"time" => "in each second of a process", "request" => "for each request",
-             "cpu" => "as shares of the whole"}.freeze
+      PER = {"time" => "in each second of a process", "cpu" => "as shares of the whole"}.freeze
 
       def table(diff, kind)
         rows = diff.rows(kind).select(&:changed).map { |row| fields(diff, kind, row) }
@@ -159,8 +191,15 @@ module Probescope
         before, after = diff.wholes(kind).map do |whole|
           Tracing::Cells.normalised({whole: whole, unit: unit(diff, kind)}, :whole)
         end
-        ["#{kind} by #{diff.by}, #{PER.fetch(diff.per)}: #{before} before, #{after} after",
-         rows.empty? ? "  no function changed by more than chance" : rendered(rows)]
+        title = "#{Tracing::Text.clean(kind)} by #{diff.by}, #{PER.fetch(diff.per)}"
+        ["#{title}: #{before} before, #{after} after",
+         rows.empty? ? "  #{none(diff)}" : rendered(rows)]
+      end
+
+      def none(diff)
+        return "no function changed by more than chance" if diff.too_short.empty?
+
+        "changes cannot be told from chance"
       end
 
       def rendered(rows) = Tracing::ListRenderer.text(name, :rows, rows)

@@ -21,7 +21,10 @@ module Probescope
       # Yields a text for each glob that matches no file.
       def choose_own(recording, entry = [])
         own = recording.choose_own(own_globs, entry)
-        own.unmatched.each { |glob| yield unmatched(glob, recording.frames) } if block_given?
+        own.unmatched.each { |glob| yield unmatched(glob, recording.frames) }
+        return unless own.matches_nothing?
+
+        yield "no file matches --own, so the application's files are the same as before"
       end
 
       # frames: all that a glob could match.

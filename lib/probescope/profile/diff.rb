@@ -10,17 +10,19 @@ module Probescope
     # The functions whose figures differ between two recordings. The figures of both are made
     # comparable first:
     #
-    #   per time     by the wall time of all processes: weight in each second of a process
-    #   per request  by the number of requests that ended
-    #   per cpu      by the kind's whole weight: shares
+    #   per time  by the wall time of all processes: weight in each second of a process
+    #   per cpu   by the kind's whole weight: shares
     #
     # Functions are matched by name and path, because an edit moves lines. A row has changed only if
     # the spans of time of both recordings differ by more than chance (Change), and by a share of the
     # first recording's whole.
     class Diff
-      PER = %w[time request cpu].freeze
+      PER = %w[time cpu].freeze
       # Spans of time into which a recording is divided: long enough that one is like the next one.
       SPANS = 20
+      # The part of the last bucket that the recording may lack: processes flush a moment before or after
+      # a second has passed.
+      TOLERANCE = 0.1
 
       # A function in one recording. spans: its weight in each span.
       Side = Struct.new(:function, :weight, :spans)
@@ -42,8 +44,13 @@ module Probescope
         check
       end
 
-      # Whether there are too few spans of time to tell a change from chance.
-      def too_short? = [0, 1].any? { |side| spans(side) < Change::LEAST }
+      # For each recording that has too few spans of time to tell a change from chance, a text about it.
+      def too_short
+        of = %w[first second].each_with_index.filter_map do |which, side|
+          "the #{which} recording has #{number(spans(side))} of time" if spans(side) < Change::LEAST
+        end
+        of.map { |text| "#{text}, and #{Change::LEAST} are needed to tell a change from chance" }
+      end
 
       # The names of the kinds that both recordings have.
       def kinds = @recordings.map { |one| one.kinds.map(&:name) }.reduce(:&)
@@ -74,26 +81,23 @@ module Probescope
         if kinds.empty?
           raise Tracing::Misused.new("the recordings have no kind in common", "two recordings of one kind")
         end
-        return if @per == "cpu"
 
-        without = @recordings.index { |one| (@per == "time" ? wall_ns(one) : requests(one)).zero? } or return
-        what = @per == "time" ? "wall time" : "requests"
-        raise Tracing::Misused.new("the #{%w[first second][without]} recording tells no #{what}", "--per cpu")
+        without = @recordings.index { |one| wall_ns(one).zero? } if @per == "time"
+        return unless without
+
+        which = %w[first second][without]
+        raise Tracing::Misused.new("the #{which} recording tells no wall time", "--per cpu")
       end
 
+      def number(spans) = spans == 1 ? "1 span" : "#{spans} spans"
       def wall_ns(recording) = recording.metadata.fetch(:processes, []).sum { |one| one[:wall_ns].to_i }
-      def requests(recording) = recording.requests.sum(&:count)
 
       def index(side, kind) = @recordings[side].kinds.index { |one| one.name == kind }
 
       def factor(side, kind)
         @factors[[side, kind]] ||= begin
           recording = @recordings[side]
-          whole = case @per
-                  when "time" then wall_ns(recording) / 1e9
-                  when "request" then requests(recording)
-                  else recording.total(index(side, kind))[1]
-                  end
+          whole = @per == "time" ? wall_ns(recording) / 1e9 : recording.total(index(side, kind))[1]
           whole.zero? ? 0.0 : 1.0 / whole
         end
       end
@@ -112,11 +116,12 @@ module Probescope
         values.all? { |one| one.size >= Change::LEAST } && Change.welch?(*values)
       end
 
-      # The normalised weight of each span, as if all spans were like it. Shares are those of the span,
-      # so that a load that goes up and down is no difference.
+      # The normalised weight of each span, as if the whole recording were like it. Shares are those of the
+      # span, so that a load that goes up and down is no difference.
       def values(one, side, kind)
         weights = one ? one.spans : [0] * spans(side)
-        return weights.map { |weight| weight * spans(side) * factor(side, kind) } unless @per == "cpu"
+        parts = length(side) / of_a_span(side)
+        return weights.map { |weight| weight * parts * factor(side, kind) } unless @per == "cpu"
 
         weights.zip(@wholes[[side, kind]]).filter_map do |weight, whole|
           weight.fdiv(whole) if whole.positive?
@@ -131,12 +136,13 @@ module Probescope
         found = {}
         wholes = @wholes[[side, kind]] = [0] * spans(side)
         each_weight(recording, index) do |bucket, node, weight|
-          span = [bucket * spans(side) / buckets(side), spans(side) - 1].min
-          wholes[span] += weight
+          span = bucket / of_a_span(side)
+          in_a_span = span < spans(side)
+          wholes[span] += weight if in_a_span
           charged.functions(node).each do |function|
             one = found[[function&.name, function&.path]] ||= Side.new(function, 0, [0] * spans(side))
             one.weight += weight
-            one.spans[span] += weight
+            one.spans[span] += weight if in_a_span
           end
         end
         found
@@ -148,19 +154,16 @@ module Probescope
         end
       end
 
-      def buckets(side)
-        (@buckets ||= {})[side] ||= begin
-          last = 0
-          @recordings[side].each_cell { |bucket, *| last = bucket if bucket > last }
-          [last + 1, (@recordings[side].duration_ns.to_f / @recordings[side].bucket_ns).round].max
-        end
-      end
+      # The length of a recording in buckets.
+      def length(side) = @recordings[side].duration_ns.fdiv(@recordings[side].bucket_ns)
 
-      # Spans have whole buckets, as many in each as possible.
-      def spans(side)
-        of_a_span = (buckets(side) / SPANS.to_f).ceil
-        (buckets(side) / of_a_span.to_f).ceil
-      end
+      # The number of buckets that the recording covers as a whole. A file of another tool has none.
+      def buckets(side) = @recordings[side].foreign? ? 0 : (length(side) + TOLERANCE).floor
+
+      # Spans have the same number of buckets, as many as possible. Buckets that are left over at the end
+      # are in no span.
+      def of_a_span(side) = [(buckets(side) / SPANS.to_f).ceil, 1].max
+      def spans(side) = buckets(side) / of_a_span(side)
     end
   end
 end

@@ -20,9 +20,5 @@ module Probescope
     KINDS = [
       Kind.new(name: "cpu", number: 1, counts: %w[samples count], weighs: %w[cpu nanoseconds])
     ].each(&:freeze).freeze
-
-    # The kind of requests that have ended: a pprof file stores them as samples without a stack.
-    REQUESTS = Kind.new(name: "requests", counts: %w[requests count],
-                        weighs: %w[requests_time nanoseconds]).freeze
   end
 end

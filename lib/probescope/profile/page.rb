@@ -16,9 +16,6 @@ module Probescope
     #   strings      every name and path once; what refers to them has their index
     #   frames       [function, path, line, defined, flags]; flags: OWN, WHAT
     #   series       [pid, thread id, request]; request: -1 where it is nil
-    #   requests     [pid, method, route, status, count, total_ns] of requests that have ended
-    #   sources      [{path, text, note}], the files that the page shows; note: nil, or what has to be
-    #                known of the file
     #   begin_ms, duration_ns, bucket_ns  the time of day of bucket 0, and lengths
     #   columns      {name => {offset, type, length}}: nodes.parent and nodes.frame, and cells.bucket,
     #                series, kind, node, count, weight and looked. kind: index in kinds. offset: from the
@@ -36,14 +33,12 @@ module Probescope
       CELLS = {bucket: :u32, series: :u32, kind: :u8, node: :u32, count: :f64, weight: :f64,
                looked: :f64}.freeze
 
-      # io: gets the page. sources: see above.
-      def self.write(recording, io, sources: [], **)
-        insert(io, "data" => new(recording, sources).block)
-      end
+      # io: gets the page.
+      def self.write(recording, io, **) = insert(io, "data" => new(recording).block)
 
       # The page of a comparison. diff: see above.
-      def self.compare(before, after, io, diff:, sources: [])
-        insert(io, "before" => new(before).block, "data" => new(after, sources, diff).block)
+      def self.compare(before, after, io, diff:)
+        insert(io, "before" => new(before).block, "data" => new(after, diff).block)
       end
 
       # blocks: {id of the element => text}
@@ -57,9 +52,8 @@ module Probescope
       end
       private_class_method :insert
 
-      def initialize(recording, sources = [], diff = nil)
+      def initialize(recording, diff = nil)
         @recording = recording
-        @sources = sources
         @diff = diff
         @strings = {}
       end
@@ -82,15 +76,13 @@ module Probescope
         frames = @recording.frames.map { |frame| frame(frame) }
         series = @recording.series.map { |one| series(one) }
         {metadata: @recording.metadata, kinds: @recording.kinds.map(&:described), frames: frames,
-         series: series, requests: @recording.requests.map { |one| request(one) }, sources: @sources,
-         begin_ms: @recording.begin_ns / 1e6, duration_ns: @recording.duration_ns,
+         series: series, begin_ms: @recording.begin_ns / 1e6, duration_ns: @recording.duration_ns,
          bucket_ns: @recording.bucket_ns, columns: places, diff: @diff, strings: @strings.keys}.compact
       end
 
       # JSON is UTF-8, and a name may be anything.
       def valid(text) = text.dup.force_encoding(Encoding::UTF_8).scrub
       def string(text) = @strings[valid(text)] ||= @strings.size
-      def request(one) = one.to_a.map { |value| value.is_a?(String) ? valid(value) : value }
 
       def frame(frame)
         flags = (frame.own ? OWN : 0) | (frame.what ? WHAT : 0)

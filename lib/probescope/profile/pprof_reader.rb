@@ -12,7 +12,7 @@ require_relative "recording"
 module Probescope
   module Profile
     # Reads a pprof file, gzipped or not: a recording, or the file of another tool, whose sample types
-    # become kinds. The file is foreign data, so its size is bounded (Tracing::Bounds).
+    # become kinds. The file is foreign data, so what is kept of it is bounded (Tracing::Bounds).
     class PprofReader
       Bounds = Tracing::Bounds
       GZIP = "\x1f\x8b".b
@@ -21,8 +21,14 @@ module Probescope
       # A line of a location, and a location, whose innermost line is the first one.
       Line = Struct.new(:function, :number)
       Location = Struct.new(:mapping, :lines)
-      # Figures and labels as they are in the file.
+      # locations: packed. labels: {key => text or number}.
       Sample = Struct.new(:locations, :figures, :labels)
+      # The largest number of a field in the messages.
+      KNOWN = 7
+      # Bytes of the largest number in the file.
+      NUMBER_BYTES = 10
+      # Bytes of a file that are read at once.
+      PART = 1 << 16
 
       # Returns a Recording. Raises Tracing::Misused.
       def self.read(path)
@@ -38,7 +44,8 @@ module Probescope
       end
 
       def read
-        parse(content)
+        @bytes = content
+        parse
         metadata = told
         @recording = Recording.new(kinds_of(metadata), metadata)
         @recording.begin_ns = @numbers.fetch(PprofWriter::TIME_NANOS, 0)
@@ -56,7 +63,7 @@ module Probescope
           head = file.read(2).to_s
           check_form(head)
           file.rewind
-          head == GZIP ? inflated(file) : bounded(file.read(Bounds::RECORDING_BYTES + 1))
+          head == GZIP ? inflated(file) : plain(file)
         end
       end
 
@@ -68,43 +75,72 @@ module Probescope
         raise Tracing::Misused.new("a #{kind} cannot be read back: #{@path}", "convert the .pb.gz")
       end
 
-      # The whole file is never in memory compressed and unpacked, and a small file that unpacks to an
-      # endless one ends at the bound.
-      def inflated(file)
-        inflate = Zlib::Inflate.new(Zlib::MAX_WBITS + 16)
+      def plain(file)
         bytes = "".b
-        until inflate.finished?
-          part = file.read(1 << 16) or malformed("it is cut off")
-          inflate.inflate(part) { |piece| bounded(bytes << piece) }
+        while (part = file.read(PART))
+          bounded(bytes << part)
         end
         bytes
+      end
+
+      # The whole file is never in memory compressed and unpacked, and a small file that unpacks to an
+      # endless one ends at the bound. A file may have several members, one behind the other.
+      def inflated(file)
+        bytes = "".b
+        part = file.read(PART)
+        while part
+          rest = member(file, part, bytes)
+          part = rest.empty? ? file.read(PART) : rest
+        end
+        bytes
+      end
+
+      # Unpacks a member that begins with a part of the file. Returns what of the file was read behind it.
+      def member(file, part, bytes)
+        inflate = Zlib::Inflate.new(Zlib::MAX_WBITS + 16)
+        given = 0
+        loop do
+          given += part.bytesize
+          inflate.inflate(part) { |piece| bounded(bytes << piece) }
+          return part.byteslice(part.bytesize - given + inflate.total_in..) if inflate.finished?
+
+          part = file.read(PART) || malformed("it is cut off")
+        end
       ensure
         inflate&.close
       end
 
       def bounded(bytes)
-        return bytes.to_s if bytes.to_s.bytesize <= Bounds::RECORDING_BYTES
+        return if bytes.bytesize <= Bounds::RECORDING_BYTES
 
         malformed("it has more than #{Bounds::RECORDING_BYTES >> 20} MiB")
       end
 
-      # Reads the fields of the profile. Unknown fields are ignored.
-      def parse(bytes)
-        @types, @samples, @texts, @comments = [], [], [], []
+      # Reads the fields of the profile but samples, whose texts may come later. Unknown fields are
+      # ignored.
+      def parse
+        @parts = 0
+        @types, @texts, @comments = [], [], []
         @mappings, @locations, @functions, @numbers = {}, {}, {}, {}
-        Protobuf::Reader.new(bytes).each do |field, value|
+        Protobuf::Reader.new(@bytes).each do |field, value|
+          part
           case field
           when PprofWriter::SAMPLE_TYPE then @types << pair(value)
-          when PprofWriter::SAMPLE then @samples << sample(value)
           when PprofWriter::MAPPING then mapping(value)
           when PprofWriter::LOCATION then location(value)
           when PprofWriter::FUNCTION then function(value)
           when PprofWriter::TEXT then @texts << text_of(value)
-          when PprofWriter::COMMENT then @comments.concat(Protobuf::Reader.numbers(value))
-          else @numbers[field] = value if value.is_a?(Integer)
+          when PprofWriter::COMMENT then comment(value)
+          when PprofWriter::TIME_NANOS, PprofWriter::DURATION_NANOS then @numbers[field] = integer(value)
           end
         end
         malformed("it has no sample type") if @types.empty?
+      end
+
+      # Counts a part that is kept in memory.
+      def part
+        @parts += 1
+        malformed("it has more than #{Bounds::RECORDING_PARTS} parts") if @parts > Bounds::RECORDING_PARTS
       end
 
       def text_of(value)
@@ -112,17 +148,23 @@ module Probescope
         value.force_encoding(Encoding::UTF_8).scrub
       end
 
-      # The fields of a message, the last value of each.
+      # The known fields of a message, the last value of each.
       def fields(bytes)
         found = {}
-        Protobuf::Reader.new(message(bytes)).each { |field, value| found[field] = value }
+        Protobuf::Reader.new(message(bytes)).each { |field, value| found[field] = value if field <= KNOWN }
         found
       end
 
       def message(value) = value.is_a?(String) ? value : malformed("a number in place of a message")
+      def numbers(value, most) = Protobuf::Reader.numbers(value, most)
       def integer(value) = value.is_a?(Integer) ? value : malformed("bytes in place of a number")
 
       def pair(bytes) = fields(bytes).values_at(1, 2).map { |value| integer(value || 0) }
+
+      # Only the first two have a meaning.
+      def comment(value)
+        @comments.concat(numbers(value, Bounds::RECORDING_PARTS)) if @comments.size < 2
+      end
 
       def mapping(bytes)
         found = fields(bytes)
@@ -142,6 +184,7 @@ module Probescope
           when 1 then id = integer(value)
           when 2 then mapping = integer(value)
           when 4
+            part
             found = fields(value)
             lines << Line.new(integer(found[1] || 0), Protobuf::Reader.signed(integer(found[2] || 0)))
           end
@@ -150,23 +193,29 @@ module Probescope
       end
 
       def sample(bytes)
-        found = Sample.new("".b, [], [])
+        found = Sample.new("".b, [], {})
         Protobuf::Reader.new(message(bytes)).each do |field, value|
           case field
           when 1 then found.locations << (value.is_a?(Integer) ? Protobuf.varint(value) : value)
-          when 2 then found.figures.concat(Protobuf::Reader.numbers(value))
-          when 3 then found.labels << message(value)
+          when 2 then figures(found.figures, value)
+          when 3 then found.labels.store(*label(message(value))) unless @recording.foreign?
           end
         end
+        too_deep if found.locations.bytesize > Bounds::RECORDING_DEPTH * NUMBER_BYTES
         found
       end
 
-      def text(index) = @texts[index] || malformed("a text that is not there")
+      def figures(list, value)
+        numbers(value, @types.size).each { |number| list << Protobuf::Reader.signed(number) }
+        malformed("a sample with more figures than sample types") if list.size > @types.size
+      end
+
+      def text(index) = (@texts[index] if index < @texts.size) || malformed("a text that is not there")
 
       # The metadata of a recording; empty for the file of another tool.
       def told
         mark, json = @comments.first(2).map { |index| text(index) }
-        version = mark.to_s[/\A#{PprofWriter::MARK} (\d+)\z/o, 1]
+        version = mark.to_s[/\A#{PprofWriter::MARK} (\d{1,9})\z/o, 1]
         return {} unless version
 
         if version.to_i > PprofWriter::VERSION
@@ -191,7 +240,7 @@ module Probescope
         kinds = types.map { |type| Kind.new(name: type.first, weighs: type) } if metadata.empty?
         malformed("it has no kind") if kinds.empty?
         malformed("it has too many kinds") if kinds.size >= 1 << Recording::KIND_BITS
-        @places = [*kinds, REQUESTS].to_h do |kind|
+        @places = kinds.to_h do |kind|
           [kind.name, [kind.counts, kind.weighs, kind.looked].map { |type| type && types.index(type) }]
         end
         kinds
@@ -201,8 +250,10 @@ module Probescope
         @names = @recording.kinds.each_with_index.to_h { |kind, index| [kind.name, index] }
         @nodes = {"" => 0}
         @labels = {}
-        @samples.each do |sample|
-          sample.figures.map! { |value| Protobuf::Reader.signed(value) }
+        Protobuf::Reader.new(@bytes).each do |field, value|
+          next unless field == PprofWriter::SAMPLE
+
+          sample = sample(value)
           @recording.foreign? ? foreign(sample) : recorded(sample)
         end
       end
@@ -215,25 +266,16 @@ module Probescope
       end
 
       def recorded(sample)
-        labels = labels(sample)
+        labels = sample.labels
         places = @places[labels["kind"]] or return # of a later version
         count, weight, looked = places.map { |index| index && sample.figures[index] }
-        return request(labels, count, weight) if labels["kind"] == REQUESTS.name
-
         bucket = number(labels, "at") / @recording.bucket_ns
         malformed("it is too long") if bucket >= 1 << Recording::BUCKET_BITS
-        thread = labels["thread"].to_s.to_i
+        thread = labels["thread"].to_s[/\A\d{1,18}/].to_i
         series = @recording.series_number(number(labels, "pid"), thread, labels["request"]&.to_s)
         malformed("it has too many threads") if series >= 1 << Recording::SERIES_BITS
         @recording.add(bucket, series, @names.fetch(labels["kind"]), node(sample.locations),
                        count || 0, weight || 0, looked || count || 0)
-      end
-
-      def request(labels, count, weight)
-        method, route = labels["request"].to_s.split(" ", 2)
-        method, route = nil, method unless route
-        @recording.requests << Request.new(number(labels, "pid"), method, route, labels["status"].to_i,
-                                           count || 0, weight || 0)
       end
 
       def number(labels, key)
@@ -241,28 +283,33 @@ module Probescope
         value.is_a?(Integer) ? value : malformed("a label #{key} that is a text")
       end
 
-      # {key => text or number}
-      def labels(sample)
-        sample.labels.to_h do |bytes|
-          @labels[bytes] ||= begin
-            found = fields(bytes)
-            index = integer(found[2] || 0)
-            [text(integer(found[1] || 0)), index.positive? ? text(index) : integer(found[3] || 0)]
-          end
+      # [key, text or number]
+      def label(bytes)
+        @labels[bytes] ||= begin
+          part
+          found = fields(bytes)
+          index = integer(found[2] || 0)
+          [text(integer(found[1] || 0)), index.positive? ? text(index) : integer(found[3] || 0)]
         end
       end
 
       # The node for packed locations.
       def node(packed)
         @nodes[packed] ||= begin
-          ids = Protobuf::Reader.numbers(packed)
-          malformed("a stack of more than #{Bounds::RECORDING_DEPTH} frames") if ids.size > Bounds::RECORDING_DEPTH
-          node = ids.reverse_each.inject(0) do |caller, id|
-            frames(id).reverse_each.inject(caller) { |parent, frame| @recording.child(parent, frame) }
+          depth = 0
+          numbers(packed, Bounds::RECORDING_DEPTH).reverse_each.inject(0) do |caller, id|
+            found = frames(id)
+            too_deep if (depth += found.size) > Bounds::RECORDING_DEPTH
+            found.reverse_each.inject(caller) { |parent, frame| child(parent, frame) }
           end
-          malformed("it has too many call paths") if node >= 1 << Recording::NODE_BITS
-          node
         end
+      end
+
+      def too_deep = malformed("a stack of more than #{Bounds::RECORDING_DEPTH} frames")
+
+      def child(parent, frame)
+        node = @recording.child(parent, frame)
+        node < 1 << Recording::NODE_BITS ? node : malformed("it has too many call paths")
       end
 
       # The numbers of a location's frames, the innermost one first.

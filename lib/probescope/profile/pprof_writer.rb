@@ -61,7 +61,6 @@ module Probescope
         end
         functions_and_locations(&block)
         samples(&block)
-        requests(&block)
         rest(&block)
         @texts.each_key { |one| yield field(TEXT, one) }
       end
@@ -74,7 +73,7 @@ module Probescope
       # [type, unit] of each value of a sample.
       def types = @types ||= kinds.flat_map(&:types)
 
-      def kinds = @kinds ||= [*@recording.kinds, *(REQUESTS if @recording.requests.any?)]
+      def kinds = @recording.kinds
 
       # The index of a kind's first value.
       def offset(kind) = kinds.take(kind).sum { |one| one.types.size }
@@ -134,7 +133,7 @@ module Probescope
       end
 
       # The values of a sample, with zeros for the other kinds. kind: its index in #kinds.
-      def values(kind, count, weight, looked = 0)
+      def values(kind, count, weight, looked)
         one = kinds[kind]
         mine = {one.counts => count, one.weighs => weight, one.looked => looked}.values_at(*one.types)
         before = offset(kind)
@@ -159,15 +158,6 @@ module Probescope
 
       # A bucket's begin since the begin of the recording.
       def moment(bucket) = number_label("at", bucket * @recording.bucket_ns, "nanoseconds")
-
-      def requests
-        @recording.requests.each do |one|
-          name = [one.method, one.route].compact.join(" ")
-          yield field(SAMPLE, values(@recording.kinds.size, one.count, one.total_ns) +
-                              number_label("pid", one.pid) + label("request", name) +
-                              label("status", one.status.to_s) + label("kind", REQUESTS.name))
-        end
-      end
 
       def rest
         yield Protobuf.number(TIME_NANOS, @recording.begin_ns)

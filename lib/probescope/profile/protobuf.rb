@@ -51,14 +51,19 @@ module Probescope
           end
         end
 
-        # The numbers of a repeated field. value: its packed bytes, or one number.
-        def self.numbers(value)
-          value.is_a?(Integer) ? [value] : new(value).numbers
+        # The numbers of a repeated field. value: its packed bytes, or one number. Raises Malformed where
+        # they are more than most.
+        def self.numbers(value, most)
+          value.is_a?(Integer) ? [value] : new(value).numbers(most)
         end
 
-        def numbers
+        def numbers(most)
           found = []
-          found << varint while @at < @bytes.bytesize
+          while @at < @bytes.bytesize
+            raise Malformed, "it has more than #{most} numbers in one place" if found.size == most
+
+            found << varint
+          end
           found
         end
 

@@ -14,16 +14,9 @@ module Probescope
     # them. request: "METHOD PATH".
     Series = Struct.new(:pid, :thread_id, :request)
 
-    # rubocop:disable Lint/StructNewOverride -- the words of docs/schema
-
-    # Requests that have ended, of one route and status.
-    Request = Struct.new(:pid, :method, :route, :status, :count, :total_ns)
-
     # The figures of a call path in one bucket of time. looked: the number of stacks that were read for
     # them.
-    Cell = Struct.new(:bucket, :series, :kind, :node, :count, :weight, :looked)
-
-    # rubocop:enable Lint/StructNewOverride
+    Cell = Struct.new(:bucket, :series, :kind, :node, :count, :weight, :looked) # rubocop:disable Lint/StructNewOverride
 
     # Call paths with weights. A call path is a node of a tree: the frame that runs, and the node of its
     # caller. Node 0 is the root and has no frame; a parent's number is below its children's.
@@ -36,7 +29,7 @@ module Probescope
 
       # kinds: [Kind]. frames: [Frame]. parents, node_frames: for each node, the number of its parent and
       # of its frame. series: [Series]. metadata: docs/schema/recording.json, with symbols for keys.
-      attr_reader :kinds, :frames, :parents, :node_frames, :series, :requests, :metadata
+      attr_reader :kinds, :frames, :parents, :node_frames, :series, :metadata
       # begin_ns: the time of day at which bucket 0 begins.
       attr_accessor :begin_ns, :duration_ns, :bucket_ns
 
@@ -50,7 +43,6 @@ module Probescope
         @parents = [0]
         @node_frames = [nil]
         @series = []
-        @requests = []
         @cells = {} # key => index in the three lists
         @counts = []
         @weights = []
@@ -139,7 +131,8 @@ module Probescope
       end
 
       # Chooses which frames are the application's (Tracing::Own), of those that the processes or the last
-      # choice count as such. asked: globs of --own. Returns the Own.
+      # choice count as such. asked: globs of --own. Where no file matches them, the choice stays. Returns
+      # the Own.
       def choose_own(asked, entry = [])
         weights = Array.new(@parents.size, 0)
         each_cell { |_, _, kind, node, _, weight, _| weights[node] += weight if kind.zero? }
@@ -148,8 +141,10 @@ module Probescope
           [@frames[@node_frames[node]], (parent - 1 if parent.positive?), weights[node]]
         end
         own = Tracing::Own.choose(asked, paths, entry)
+        return own if own.matches_nothing?
+
         @frames = @frames.map { |frame| Frame.new(*frame).tap { |one| one.own = own.own?(frame) } }
-        @metadata = @metadata.merge(own: own.to_h) unless foreign?
+        @metadata = @metadata.merge(own: chosen(own, asked)) unless foreign?
         own
       end
 
@@ -180,6 +175,12 @@ module Probescope
       end
 
       private
+
+      # What the metadata say of a choice. Files are taken away from the last choice, too.
+      def chosen(own, asked)
+        last = own.by == :process ? @metadata.fetch(:own, own.to_h) : own.to_h
+        last.merge(globs: last[:globs] | asked.grep(/\A!/))
+      end
 
       # Bucket, series, kind and node of a key.
       def fields(key)

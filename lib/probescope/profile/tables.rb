@@ -4,6 +4,7 @@ require "time"
 require_relative "../tracing/clock"
 require_relative "../tracing/figure"
 require_relative "../tracing/list_renderer"
+require_relative "../tracing/lost"
 require_relative "../tracing/table_renderer"
 require_relative "../tracing/text"
 require_relative "summary"
@@ -15,11 +16,28 @@ module Probescope
       # Functions that the line about what is outside names.
       OUTSIDE = 3
 
+      # The losses of a recording. A later version may have others.
+      LOST = %i[events rows samples paths].freeze
+
       # by: one of Summary::BY. top: rows of each table; 0 for all.
       def initialize(recording, by, top:)
         @recording = recording
         @by = by
         @top = top
+      end
+
+      # What has to be known of a recording before its figures are believed: how it was shortened, what
+      # was lost, and its warnings.
+      def self.notes(recording)
+        told = recording.metadata
+        lost = told.fetch(:lost, {}).select { |_, number| number.positive? }
+        texts = lost.map do |what, number|
+          next "#{number} lost: #{what}" unless LOST.include?(what)
+
+          format(Tracing::Lost::WARNINGS.fetch(what), number: number)
+        end
+        [*told[:truncated].to_a.map { |text| "shortened: #{text}" }, *texts, *told[:warnings],
+         *told[:not_covered]].uniq.map { |text| Tracing::Text.clean(text) }
       end
 
       # The text of all tables.
@@ -31,8 +49,8 @@ module Probescope
         {pids: pids, begin: told[:begin], end: told[:end], seconds: told[:seconds],
          bucket_ns: @recording.bucket_ns,
          processes: told.fetch(:processes, []).map { |one| one.slice(*PROCESS) },
-         by: @by, own: told[:own], kinds: kinds, requests: requests,
-         lost: told[:lost], truncated: told.fetch(:truncated, []), not_covered: told.fetch(:not_covered, [])}
+         by: @by, own: told[:own], kinds: kinds, lost: told[:lost],
+         truncated: told.fetch(:truncated, []), not_covered: told.fetch(:not_covered, [])}
       end
 
       # The fields of a process, which may have more in the metadata of a later version.
@@ -40,6 +58,7 @@ module Probescope
 
       private
 
+      def clean(text) = Tracing::Text.clean(text)
       def pids = @recording.metadata.fetch(:processes, []).map { |one| one[:pid] }
 
       def kinds
@@ -50,8 +69,6 @@ module Probescope
         end
       end
 
-      def requests = @recording.requests.map(&:to_h)
-
       def summary(kind) = (@summaries ||= {})[kind] ||= Summary.new(@recording, kind, @by)
 
       def head
@@ -61,7 +78,7 @@ module Probescope
         from, to = told.values_at(:begin, :end).map { |text| text && Time.iso8601(text) }
         ["recording of #{Tracing::TableRenderer.processes(pids)}, #{format("%.1f", told[:seconds])} s" \
          "#{"; interrupted" if told[:interrupted]}#{"; the process ended" if told[:ended]}",
-         "#{Tracing::TableRenderer.span(from, to)}#{looking(told)}", *told[:truncated]]
+         "#{Tracing::TableRenderer.span(from, to)}#{looking(told)}", *Tables.notes(@recording)]
       end
 
       def looking(told)
@@ -82,16 +99,16 @@ module Probescope
 
       def title(kind, summary)
         of = @recording.kinds[kind]
-        figures = [of.counts && "#{Tracing::Figure.count(summary.count)} #{of.counts.first}",
+        figures = [of.counts && "#{Tracing::Figure.count(summary.count)} #{clean(of.counts.first)}",
                    Tracing::Cells.weight({weight: summary.weight, unit: of.unit}, :weight)]
-        "#{of.name} by #{@by}: #{figures.compact.join(", ")}"
+        "#{clean(of.name)} by #{@by}: #{figures.compact.join(", ")}"
       end
 
       def rendered(rows) = Tracing::ListRenderer.text("convert", @by.to_sym, rows)
 
       def outside_of(row)
         parts = row[:called].first(OUTSIDE).map do |one|
-          "#{Tracing::Text.clean(one[:function])} #{Tracing::Figure.share(one[:share])}"
+          "#{clean(one[:function])} #{Tracing::Figure.share(one[:share])}"
         end
         "outside of the application: #{Tracing::Figure.share(row[:self_share])} (#{parts.join(", ")})"
       end

@@ -21,7 +21,8 @@ module Probescope
         map_full: "%<number>d rows were dropped: bpftrace's maps are full; give them room: PROBESCOPE_MAP_KEYS=%<keys>d",
         samples: "%<number>d samples could not be taken",
         details: "%<number>d exception details were over the limit of 10 a second",
-        unread: "%<number>d events have no function: memory of the process could not be read"
+        unread: "%<number>d events have no function: memory of the process could not be read",
+        paths: "%<number>d paths have no names: they were lost"
       }.freeze
       # {loss that is not counted => warning}
       UNCOUNTED = {

@@ -99,6 +99,9 @@ module Probescope
         @globs, @unmatched = by == :entry ? [globs - unmatched, []] : [globs, unmatched]
       end
 
+      # Whether files are chosen by globs, and no file matches any of them.
+      def matches_nothing? = globs.any? && unmatched == globs
+
       # Whether the frame is the application's.
       def own?(frame)
         return false if frame.what || by == :none

@@ -46,6 +46,8 @@ SCRIPT_BYTES = 16 << 10
 PIPE_BYTES = 1 << 20
 # Most bytes of an unpacked recording; one with 400,000 figures has some 40 MiB.
 RECORDING_BYTES = 256 << 20
+# Most messages and texts of a recording; one with 400,000 figures has 2 million.
+RECORDING_PARTS = 4_000_000
 # Most frames of a stack in a recording; probescope reads 256.
 RECORDING_DEPTH = 4096
 # Most address space that the reading child may add to what it has at its start.

@@ -13,8 +13,12 @@ from probescope.profile.destination import Destination
 from probescope.profile.recording import Recording
 from probescope.profile.tables import Tables
 
+# Rows of each table.
+TOP = 10
+
 
 def run(options: Any) -> int:
+    _check(options)
     destination = Destination(options.output, options.force) if options.output else None
     recording = pprof_reader.read(options.file)
     kind = _kind(recording, options)
@@ -22,7 +26,8 @@ def run(options: Any) -> int:
     if destination:
         print(f"{destination.path}, {size(destination.write(recording, kind))}")
         return 0
-    tables = Tables(recording, by_of([recording], options.by), options.top)
+    top = TOP if options.top is None else options.top
+    tables = Tables(recording, by_of([recording], options.by), top)
     if options.json:
         warnings = recording.metadata.get("warnings", [])
         told = {"schema": SCHEMA, "command": "convert", **tables.fields(), "warnings": warnings}
@@ -30,6 +35,15 @@ def run(options: Any) -> int:
     else:
         print("\n".join(tables.lines()))
     return 0
+
+
+def _check(options: Any) -> None:
+    given = (("--json", options.json or None), ("--by", options.by), ("--top", options.top))
+    tables = [name for name, value in given if value is not None]
+    if options.output and tables:
+        raise Usage(f"{tables[0]} is for the tables, and -o writes a file", "probescope convert without -o")
+    if options.kind is not None and not (options.output or "").endswith(".collapsed"):
+        raise Usage("--kind is for .collapsed, which has one kind", "-o FILE.collapsed")
 
 
 def by_of(recordings: List[Recording], asked: Any) -> str:

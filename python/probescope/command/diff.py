@@ -9,38 +9,59 @@ from typing import Any, Dict, List
 from probescope.command import cells, tables
 from probescope.command.convert import by_of, choose_own
 from probescope.command.definitions import LISTS, SCHEMA
+from probescope.command.errors import Usage
 from probescope.command.result import clock, decimals
-from probescope.command.text import size, to_json
+from probescope.command.text import clean, size, to_json
 from probescope.profile import page, pprof_reader
 from probescope.profile.destination import Destination, Formats
 from probescope.profile.diff import Diff, Row
 from probescope.profile.recording import Recording
-from probescope.profile.tables import processes_of
+from probescope.profile.tables import notes, processes_of
 
-PER = {
-    "time": "in each second of a process",
-    "request": "for each request",
-    "cpu": "as shares of the whole",
-}
-TOO_SHORT = "the recordings have too few spans of time to tell a change from chance: record 5 s at least"
+OWN = ("by", "globs")
+PER = {"time": "in each second of a process", "cpu": "as shares of the whole"}
 
 
 def run(options: Any) -> int:
+    if options.output and options.json:
+        raise Usage("--json is for the tables, and -o writes a file", "probescope diff without -o")
     page_alone: Formats = {".html": page.write}
     destination = Destination(options.output, options.force, page_alone) if options.output else None
     recordings = [pprof_reader.read(path) for path in (options.before, options.after)]
     for recording in recordings:
         choose_own(recording, options.own)
     diff = Diff(recordings[0], recordings[1], by_of(recordings, options.by), options.per, options.min / 100)
-    if diff.too_short:
-        print(f"probescope: {TOO_SHORT}", file=sys.stderr)
+    warnings = _warnings(diff, recordings)
+    for text in warnings:
+        print(f"probescope: {text}", file=sys.stderr)
     if destination:
         before, after = recordings
         written = destination.save(lambda file: page.compare(before, after, file, _of_the_page(diff)))
         print(f"{destination.path}, {size(written)}")
         return 0
-    print(to_json(_object(diff, recordings)) if options.json else "\n".join(_lines(diff, recordings)))
+    if options.json:
+        print(to_json(_object(diff, recordings, warnings)))
+    else:
+        print("\n".join(_lines(diff, recordings)))
     return 0
+
+
+def _warnings(diff: Diff, recordings: List[Recording]) -> List[str]:
+    """Returns what has to be known of the comparison before its figures are believed."""
+    found = list(diff.too_short)
+    for recording, which in zip(recordings, ("before", "after")):
+        found += [f"{which}: {text}" for text in notes(recording)]
+    before, after = (recording.metadata.get("own") or {} for recording in recordings)
+    if diff.by == "own" and [before.get(key) for key in OWN] != [after.get(key) for key in OWN]:
+        found.append(
+            f"what counts as the application's differs: {_own(before)} before, {_own(after)} after; "
+            "--own chooses the same for both"
+        )
+    return found
+
+
+def _own(told: Dict[str, Any]) -> str:
+    return clean(" ".join([told["by"], *told["globs"]])) if told else "not known"
 
 
 def _of_the_page(diff: Diff) -> Dict[str, Any]:
@@ -55,7 +76,7 @@ def _of_the_page(diff: Diff) -> Dict[str, Any]:
     return {"by": diff.by, "per": diff.per, "kinds": kinds}
 
 
-def _object(diff: Diff, recordings: List[Recording]) -> Dict[str, Any]:
+def _object(diff: Diff, recordings: List[Recording], warnings: List[str]) -> Dict[str, Any]:
     before, after = map(_side, recordings)
     return {
         "schema": SCHEMA,
@@ -66,7 +87,7 @@ def _object(diff: Diff, recordings: List[Recording]) -> Dict[str, Any]:
         "by": diff.by,
         "per": diff.per,
         "kinds": [_kind(diff, kind) for kind in diff.kinds],
-        "warnings": [TOO_SHORT] if diff.too_short else [],
+        "warnings": warnings,
     }
 
 
@@ -128,7 +149,12 @@ def _table(diff: Diff, kind: str) -> List[str]:
     before, after = (
         cells.normalised({"whole": whole, "unit": _unit(diff, kind)}, "whole") for whole in diff.wholes(kind)
     )
-    head = f"{kind} by {diff.by}, {PER[diff.per]}: {before} before, {after} after"
+    head = f"{clean(kind)} by {diff.by}, {PER[diff.per]}: {before} before, {after} after"
     if not rows:
-        return [head, "  no function changed by more than chance"]
+        text = (
+            "changes cannot be told from chance"
+            if diff.too_short
+            else "no function changed by more than chance"
+        )
+        return [head, f"  {text}"]
     return [head, *tables.listed(LISTS["diff"]["rows"], rows)]

@@ -22,6 +22,7 @@ WARNINGS = {
     "samples": "{number} samples could not be taken",
     "details": "{number} exception details were over the limit of 10 a second",
     "unread": "{number} events have no function: memory of the process could not be read",
+    "paths": "{number} paths have no names: they were lost",
 }
 # {loss that is not counted: warning}
 UNCOUNTED = {

@@ -81,6 +81,16 @@ def share(text: str) -> float:
         ) from None
 
 
+def least_change(text: str) -> float:
+    try:
+        found = float(text[:-1] if text.endswith("%") else text)
+    except ValueError:
+        found = -1
+    if not 0 <= found <= 100:
+        raise Usage(f'--min takes 0 to 100 percent, and not "{text}"', "--min 5")
+    return found
+
+
 # The longest time in ns that bpftrace can parse. No call takes that long.
 LONGEST = 1 << 62
 TIME = re.compile(r"(\d+(?:\.\d+)?)(ns|us|ms|s)", re.ASCII)
@@ -317,9 +327,7 @@ def define_recordings(add: Add) -> None:
     convert.add_argument("-o", "--output", metavar="FILE", help="the file to write; its ending is the format")
     convert.add_argument("--force", action="store_true", help="replace the file")
     convert.add_argument("--kind", help="for .collapsed, which has one kind: the first one by default")
-    convert.add_argument(
-        "--top", type=number, default=10, help="rows of each table, 10 by default; 0 for all"
-    )
+    convert.add_argument("--top", type=number, help="rows of each table, 10 by default; 0 for all")
     diff = add(
         "diff",
         "show the functions that cost more or less in the second recording than in the first, "
@@ -335,13 +343,13 @@ def define_recordings(add: Add) -> None:
     diff.add_argument("--force", action="store_true", help="replace the file")
     diff.add_argument(
         "--per",
-        choices=("time", "request", "cpu"),
+        choices=("time", "cpu"),
         default="time",
-        help="what figures are divided by: time (default), requests, or cpu: shares of the whole",
+        help="what figures are divided by: time (default), or cpu: shares of the whole",
     )
     diff.add_argument(
         "--min",
-        type=share,
+        type=least_change,
         default=1.0,
         metavar="PERCENT",
         help="the least change, 1 by default, in percent of the whole before",

@@ -79,6 +79,11 @@ class Own:
         return found
 
     @property
+    def matches_nothing(self) -> bool:
+        """Whether files are chosen by globs, and no file matches any of them."""
+        return bool(self.globs) and self.unmatched == self.globs
+
+    @property
     def known(self) -> bool:
         return self.by != "none"
 

@@ -2,9 +2,8 @@
 
 The figures of both are made comparable first:
 
-per time     by the wall time of all processes: weight in each second of a process
-per request  by the number of requests that ended
-per cpu      by the kind's whole weight: shares
+per time  by the wall time of all processes: weight in each second of a process
+per cpu   by the kind's whole weight: shares
 
 Functions are matched by name and path, because an edit moves lines. A row has changed only if the spans
 of time of both recordings differ by more than chance (change.py), and by a share of the first
@@ -21,9 +20,12 @@ from probescope.profile import change
 from probescope.profile.recording import Recording
 from probescope.profile.summary import Function, Summary
 
-PER = ("time", "request", "cpu")
+PER = ("time", "cpu")
 # Spans of time into which a recording is divided: long enough that one is like the next one.
 SPANS = 20
+# The part of the last bucket that the recording may lack: processes flush a moment before or after a
+# second has passed.
+TOLERANCE = 0.1
 
 Name = Tuple[Optional[str], Optional[str]]
 
@@ -35,6 +37,22 @@ class Side:
         self.function = function
         self.weight = 0
         self.spans = [0] * spans
+
+
+class Spans:
+    """Spans of time of a recording have the same number of buckets, as many as possible. Buckets that are
+    left over at the end are in no span.
+
+    number: of spans; 0 in a file of another tool. buckets: of a span. parts: lengths of a span in the
+    recording.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        length = recording.duration_ns / recording.bucket_ns
+        whole = 0 if recording.foreign else math.floor(length + TOLERANCE)
+        self.buckets = max(1, math.ceil(whole / SPANS))
+        self.number = whole // self.buckets
+        self.parts = length / self.buckets
 
 
 class Row(NamedTuple):
@@ -61,13 +79,20 @@ class Diff:
         # The weight of everything in each span.
         self._wholes: Dict[Tuple[int, str], List[int]] = {}
         self._rows: Dict[str, List[Row]] = {}
-        self._spans = [_spans(one) for one in self._recordings]
+        self._spans = [Spans(one) for one in self._recordings]
         self._check()
 
     @property
-    def too_short(self) -> bool:
-        """Whether there are too few spans of time to tell a change from chance."""
-        return any(spans < change.LEAST for _, spans in self._spans)
+    def too_short(self) -> List[str]:
+        """Returns a text for each recording that has too few spans of time to tell a change from
+        chance.
+        """
+        return [
+            f"the {which} recording has {of.number} span{'' if of.number == 1 else 's'} of time, "
+            f"and {change.LEAST} are needed to tell a change from chance"
+            for which, of in zip(("first", "second"), self._spans)
+            if of.number < change.LEAST
+        ]
 
     @property
     def kinds(self) -> List[str]:
@@ -104,12 +129,9 @@ class Diff:
     def _check(self) -> None:
         if not self.kinds:
             raise Usage("the recordings have no kind in common", "two recordings of one kind")
-        if self.per == "cpu":
-            return
-        of, what = (_wall_ns, "wall time") if self.per == "time" else (_requests, "requests")
         for recording, which in zip(self._recordings, ("first", "second")):
-            if not of(recording):
-                raise Usage(f"the {which} recording tells no {what}", "--per cpu")
+            if self.per == "time" and not _wall_ns(recording):
+                raise Usage(f"the {which} recording tells no wall time", "--per cpu")
 
     def _index(self, side: int, kind: str) -> int:
         return [one.name for one in self._recordings[side].kinds].index(kind)
@@ -117,11 +139,8 @@ class Diff:
     def _factor(self, side: int, kind: str) -> float:
         if (side, kind) not in self._factors:
             recording = self._recordings[side]
-            whole: float = _requests(recording)
-            if self.per == "time":
-                whole = _wall_ns(recording) / 1e9
-            elif self.per == "cpu":
-                whole = recording.total(self._index(side, kind))[1]
+            of_the_kind = recording.total(self._index(side, kind))[1]
+            whole = _wall_ns(recording) / 1e9 if self.per == "time" else of_the_kind
             self._factors[side, kind] = 1 / whole if whole else 0.0
         return self._factors[side, kind]
 
@@ -147,48 +166,36 @@ class Diff:
         return min(len(before), len(after)) >= change.LEAST and change.welch(before, after)
 
     def _values(self, kind: str, side: int, one: Optional[Side]) -> List[float]:
-        """The normalised weight of each span, as if all spans were like it. Shares are those of the
-        span, so that a load that goes up and down is no difference.
+        """The normalised weight of each span, as if the whole recording were like it. Shares are those
+        of the span, so that a load that goes up and down is no difference.
         """
-        spans = self._spans[side][1]
-        weights = one.spans if one else [0] * spans
+        of = self._spans[side]
+        weights = one.spans if one else [0] * of.number
         if self.per == "cpu":
             return [weight / whole for weight, whole in zip(weights, self._wholes[side, kind]) if whole > 0]
-        return [weight * spans * self._factor(side, kind) for weight in weights]
+        return [weight * of.parts * self._factor(side, kind) for weight in weights]
 
     def _side(self, side: int, kind: str) -> Dict[Name, Side]:
         """Of several functions with one name and path, the figures are added up."""
         recording, index = self._recordings[side], self._index(side, kind)
         charged = Summary(recording, index, self.by)
-        buckets, spans = self._spans[side]
+        of = self._spans[side]
         found: Dict[Name, Side] = {}
-        wholes = self._wholes[side, kind] = [0] * spans
+        wholes = self._wholes[side, kind] = [0] * of.number
         for cell in recording.cells():
             if cell.kind != index:
                 continue
-            span = min(cell.bucket * spans // buckets, spans - 1)
-            wholes[span] += cell.weight
+            span = cell.bucket // of.buckets
+            if span < of.number:
+                wholes[span] += cell.weight
             for function in charged.functions(cell.node):
                 name = (function.name, function.path) if function else (None, None)
-                one = found.setdefault(name, Side(function, spans))
+                one = found.setdefault(name, Side(function, of.number))
                 one.weight += cell.weight
-                one.spans[span] += cell.weight
+                if span < of.number:
+                    one.spans[span] += cell.weight
         return found
 
 
 def _wall_ns(recording: Recording) -> int:
-    walls = [process.get("wall_ns") for process in recording.metadata.get("processes", [])]
-    return sum(wall for wall in walls if isinstance(wall, int))
-
-
-def _requests(recording: Recording) -> int:
-    return sum(one.times for one in recording.requests)
-
-
-def _spans(recording: Recording) -> Tuple[int, int]:
-    """Returns the number of buckets and of spans. Spans have whole buckets, as many in each as
-    possible.
-    """
-    last = max((cell.bucket for cell in recording.cells()), default=0)
-    buckets = max(last + 1, math.floor(recording.duration_ns / recording.bucket_ns + 0.5))
-    return buckets, math.ceil(buckets / math.ceil(buckets / SPANS))
+    return sum(process.get("wall_ns") or 0 for process in recording.metadata.get("processes", []))

@@ -6,12 +6,13 @@ versions may add fields.
 
 from __future__ import annotations
 
-import math
 import re
 from datetime import datetime
 from typing import Any, Callable, Dict, Optional
 
-TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
+TIME = re.compile(r"2\d{3}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
+# Larger numbers are in no recording, and not every reader has them.
+MOST = (1 << 63) - 1
 
 
 def wrong(metadata: Dict[str, Any]) -> Optional[str]:
@@ -19,12 +20,12 @@ def wrong(metadata: Dict[str, Any]) -> Optional[str]:
     return next((name for name, fits in FIELDS.items() if not fits(metadata.get(name))), None)
 
 
-def _integer(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
 def _number(value: Any) -> bool:
-    return (_integer(value) or isinstance(value, float)) and math.isfinite(value) and value >= 0
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= MOST
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and _number(value)
 
 
 def _texts(value: Any) -> bool:
@@ -66,7 +67,13 @@ def _process(value: Any) -> bool:
         return False
     pid: Any = value.get("pid")
     threads = value.get("threads")
-    return _integer(pid) and pid > 0 and isinstance(threads, dict) and _texts(list(threads.values()))
+    return (
+        _whole(pid)
+        and pid > 0
+        and isinstance(threads, dict)
+        and _texts(list(threads.values()))
+        and (value.get("wall_ns") is None or _whole(value["wall_ns"]))
+    )
 
 
 def _own(value: Any) -> bool:
@@ -79,11 +86,11 @@ FIELDS: Dict[str, Callable[[Any], bool]] = {
     "begin": _time,
     "end": _time,
     "seconds": _number,
-    "bucket_ns": lambda value: _integer(value) and value > 0,
+    "bucket_ns": lambda value: _whole(value) and value > 0,
     "processes": lambda value: isinstance(value, list) and all(map(_process, value)),
     "looking_share": lambda value: value is None or _number(value),
     "own": _own,
-    "lost": lambda value: isinstance(value, dict) and all(map(_integer, value.values())),
+    "lost": lambda value: isinstance(value, dict) and all(map(_whole, value.values())),
     "truncated": _texts,
     "not_covered": _texts,
     "warnings": _texts,

@@ -77,8 +77,6 @@ def _head(recording: Recording, columns: List[Column], diff: Optional[Dict[str, 
         "series": [
             [one.pid, one.thread_id, string(one.request) if one.request else -1] for one in recording.series
         ],
-        "requests": [list(one) for one in recording.requests],
-        "sources": [],
         "begin_ms": recording.begin_ns / 1e6,
         "duration_ns": recording.duration_ns,
         "bucket_ns": recording.bucket_ns,

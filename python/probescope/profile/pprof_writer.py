@@ -13,7 +13,7 @@ from typing import IO, Any, Dict, Iterator, List, Optional
 
 from probescope.command.own_code import Frame
 from probescope.profile.protobuf import bytes_, number, varint
-from probescope.profile.recording import REQUESTS, Kind, Recording, Series, Type
+from probescope.profile.recording import Recording, Series, Type
 
 # The first comment of a file; the second one has the metadata.
 MARK = "probescope recording"
@@ -40,7 +40,7 @@ class _Writer:
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
         self._texts: Dict[str, int] = {"": 0}
-        self._kinds: List[Kind] = [*recording.kinds, *([REQUESTS] if recording.requests else [])]
+        self._kinds = recording.kinds
         # Type and unit of each value of a sample.
         self._types: List[Type] = [one for kind in self._kinds for one in kind.types]
 
@@ -52,7 +52,6 @@ class _Writer:
             yield bytes_(MAPPING, number(1, index + 1) + number(5, self._text(name)))
         yield from self._functions_and_locations()
         yield from self._samples()
-        yield from self._requests()
         yield from self._rest()
         for text in self._texts:
             yield bytes_(TEXT, text.encode())
@@ -112,7 +111,7 @@ class _Writer:
             for child in reversed(children.get(node, ())):
                 todo.append((child, locations))
 
-    def _values(self, kind: int, times: int, weight: int, looked: int = 0) -> bytes:
+    def _values(self, kind: int, times: int, weight: int, looked: int) -> bytes:
         """The values of a sample, with zeros for the other kinds."""
         one = self._kinds[kind]
         given = ((one.counts, times), (one.weighs, weight), (one.looked, looked))
@@ -135,18 +134,6 @@ class _Writer:
             return b""
         told = number(1, self._text(key)) + number(3, value)
         return bytes_(3, told + (number(4, self._text(unit)) if unit else b""))
-
-    def _requests(self) -> Iterator[bytes]:
-        for one in self._recording.requests:
-            name = " ".join(filter(None, [one.method, one.route]))
-            yield bytes_(
-                SAMPLE,
-                self._values(len(self._recording.kinds), one.times, one.total_ns)
-                + self._number_label("pid", one.pid)
-                + self._label("request", name)
-                + self._label("status", str(one.status))
-                + self._label("kind", REQUESTS.name),
-            )
 
     def _rest(self) -> Iterator[bytes]:
         recording = self._recording

@@ -80,12 +80,17 @@ def fields(data: bytes) -> Iterator[Tuple[int, Value]]:
         at += size
 
 
-def numbers(value: Value) -> List[int]:
-    """The numbers of a repeated field. value: its packed bytes, or one number."""
+def numbers(value: Value, most: int) -> List[int]:
+    """The numbers of a repeated field. value: its packed bytes, or one number. Raises Malformed where
+    they are more than most.
+    """
     if isinstance(value, int):
         return [value]
-    found, at = [], 0
+    found: List[int] = []
+    at = 0
     while at < len(value):
+        if len(found) == most:
+            raise Malformed(f"it has more than {most} numbers in one place")
         one, at = _varint_at(value, at)
         found.append(one)
     return found

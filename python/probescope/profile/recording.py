@@ -46,8 +46,6 @@ class Kind(NamedTuple):
 
 # Every kind that stacks.bt counts.
 KINDS = (Kind("cpu", ("cpu", "nanoseconds"), ("samples", "count"), number=1),)
-# The kind of requests that have ended: a pprof file stores them as samples without a stack.
-REQUESTS = Kind("requests", ("requests_time", "nanoseconds"), ("requests", "count"))
 
 
 class Series(NamedTuple):
@@ -58,17 +56,6 @@ class Series(NamedTuple):
     pid: int
     thread_id: int
     request: Optional[str]
-
-
-class Request(NamedTuple):
-    """Requests that have ended, of one route and status."""
-
-    pid: int
-    method: Optional[str]
-    route: str
-    status: int
-    times: int
-    total_ns: int
 
 
 class Cell(NamedTuple):
@@ -106,7 +93,6 @@ class Recording:
         self.parents = [0]
         self.node_frames = [-1]
         self.series: List[Series] = []
-        self.requests: List[Request] = []
         self._cells: Dict[Key, List[int]] = {}
         self._frame_numbers: Dict[Frame, int] = {}
         self._node_numbers: Dict[Tuple[int, int], int] = {}
@@ -190,7 +176,7 @@ class Recording:
     def choose_own(self, asked: List[str], entry: Sequence[str] = ()) -> List[str]:
         """Chooses which frames are the application's, of those that the process or the last choice
         counts as such. asked: globs of --own. entry: globs of the package that was started. Returns a
-        text for each glob that no file matches.
+        text for each glob that no file matches. Where no file matches any of them, the choice stays.
         """
         weights = [0] * len(self.parents)
         for key, figures in self._cells.items():
@@ -205,10 +191,19 @@ class Recording:
             for node in range(1, len(self.parents))
         ]
         own = choose(asked, paths, entry)
+        texts = own.warnings(frame.path for frame in self.frames if not frame.what)
+        if own.matches_nothing:
+            return [*texts, "no file matches --own, so the application's files are the same as before"]
         self.frames = [frame._replace(own=own.is_own(frame)) for frame in self.frames]
         if not self.foreign:
-            self.metadata["own"] = own.to_json()
-        return own.warnings(frame.path for frame in self.frames if not frame.what)
+            self.metadata["own"] = self._chosen(own, asked)
+        return texts
+
+    def _chosen(self, own: Own, asked: List[str]) -> Dict[str, Any]:
+        """Returns what the metadata say of a choice. Files are taken away from the last choice, too."""
+        last = self.metadata.get("own", own.to_json()) if own.by == "process" else own.to_json()
+        without = [glob for glob in asked if glob.startswith("!")]
+        return {**last, "globs": list(dict.fromkeys([*last["globs"], *without]))}
 
     def thread_name(self, series: Series) -> str:
         """The number and the name of a series' thread: "4712 worker"."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Dict, List
 
-from probescope.command import cells, tables
+from probescope.command import cells, lost, tables
 from probescope.command.definitions import LISTS
 from probescope.command.result import clock
 from probescope.command.text import clean, count, share
@@ -14,6 +14,8 @@ from probescope.profile.summary import Summary
 
 # Functions that the line about what is outside names.
 OUTSIDE = 3
+# The losses of a recording. A later version may have others.
+LOST = ("events", "rows", "samples", "paths")
 # The fields of a process, which may have more in the metadata of a later version.
 PROCESS = (
     "pid",
@@ -55,7 +57,6 @@ class Tables:
             "by": self._by,
             "own": told.get("own"),
             "kinds": [self._kind(kind) for kind in range(len(self._recording.kinds))],
-            "requests": [_request(one) for one in self._recording.requests],
             "lost": told.get("lost"),
             "truncated": told.get("truncated", []),
             "not_covered": told.get("not_covered", []),
@@ -79,14 +80,14 @@ class Tables:
             return ["a file of another tool: without processes, times and losses"]
         looked = told["looking_share"]
         looking = "" if looked is None else f"; looking took {share(looked)} of the CPU time"
-        notes = ("; interrupted" if told.get("interrupted") else "") + (
+        ended = ("; interrupted" if told.get("interrupted") else "") + (
             "; the process ended" if told.get("ended") else ""
         )
         begin, end = (clock(datetime.fromisoformat(told[key])) for key in ("begin", "end"))
         return [
-            f"recording of {processes_of(self._recording)}, {told['seconds']:.1f} s{notes}",
+            f"recording of {processes_of(self._recording)}, {told['seconds']:.1f} s{ended}",
             f"from {begin} to {end}{looking}",
-            *told["truncated"],
+            *notes(self._recording),
         ]
 
     def _table(self, kind: int) -> List[str]:
@@ -107,8 +108,26 @@ class Tables:
     def _title(self, index: int, summary: Summary) -> str:
         kind = self._recording.kinds[index]
         weight = cells.weight({"weight": summary.weight, "unit": kind.unit}, "weight")
-        times = [f"{count(summary.times)} {kind.counts[0]}"] if kind.counts else []
-        return f"{kind.name} by {self._by}: {', '.join([*times, weight])}"
+        times = [f"{count(summary.times)} {clean(kind.counts[0])}"] if kind.counts else []
+        return f"{clean(kind.name)} by {self._by}: {', '.join([*times, weight])}"
+
+
+def notes(recording: Recording) -> List[str]:
+    """Returns what has to be known of a recording before its figures are believed: how it was shortened,
+    what was lost, and its warnings.
+    """
+    told = recording.metadata
+    losses = {what: number for what, number in told.get("lost", {}).items() if number}
+    found = [
+        *(f"shortened: {text}" for text in told.get("truncated", [])),
+        *(
+            lost.WARNINGS[what].format(number=number) if what in LOST else f"{number} lost: {what}"
+            for what, number in losses.items()
+        ),
+        *told.get("warnings", []),
+        *told.get("not_covered", []),
+    ]
+    return [clean(text) for text in dict.fromkeys(found)]
 
 
 def processes_of(recording: Recording) -> str:
@@ -116,12 +135,6 @@ def processes_of(recording: Recording) -> str:
     pids = [str(process["pid"]) for process in recording.metadata.get("processes", [])]
     more = ", ..." if len(pids) > 8 else ""
     return f"process {pids[0]}" if len(pids) == 1 else f"{len(pids)} processes ({', '.join(pids[:8])}{more})"
-
-
-def _request(one: Any) -> Dict[str, Any]:
-    told: Dict[str, Any] = one._asdict()
-    told["count"] = told.pop("times")
-    return told
 
 
 def _outside(row: Dict[str, Any]) -> str:
