@@ -43,8 +43,8 @@ task :fuzz do
   end
 end
 
-desc "Fuzz the readers of foreign processes, of gem and wheel (SECONDS=600, SEED, PYTHON); " \
-     "cases are in tmp/fuzz"
+desc "Fuzz the readers of foreign processes and of recordings, of gem and wheel (SECONDS=600, SEED, " \
+     "PYTHON); cases are in tmp/fuzz"
 task "fuzz:readers" do
   ruby "spec/hostile/fuzz.rb", ENV.fetch("SECONDS", "600"), *ENV.fetch("SEED", nil), verbose: false
 end

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Changes inputs of the readers of foreign processes (spec/hostile/corpus) at random, and compares
+# Changes inputs of the readers of foreign processes and files (spec/hostile/corpus) at random, and compares
 # the results of gem and wheel for each input:
 #
 #   ruby spec/hostile/fuzz.rb SECONDS [SEED]
@@ -23,7 +23,7 @@ class ReadersFuzz
              1 << 63, (1 << 64) - 1].freeze
   # The commands that have each reader. Only the bridge reads process contexts, and it is Ruby.
   READERS = {"elf" => %i[ruby python], "maps" => %i[ruby python], "info" => %i[ruby python],
-             "context" => %i[ruby]}.freeze
+             "context" => %i[ruby], "recording" => %i[ruby python]}.freeze
   PROGRAMS = {ruby: [RbConfig.ruby, File.join(__dir__, "read.rb")],
               python: [ENV.fetch("PYTHON", "python3"), File.join(__dir__, "read.py")]}.freeze
 

@@ -13,6 +13,9 @@ from probescope.command.elf import Elf, Malformed  # noqa: E402
 from probescope.command.errors import CommandError  # noqa: E402
 from probescope.command.info import Info  # noqa: E402
 from probescope.command.mappings import in_text  # noqa: E402
+from probescope.profile import pprof_reader  # noqa: E402
+from probescope.profile.diff import Diff  # noqa: E402
+from probescope.profile.tables import Tables  # noqa: E402
 
 SYMBOL = "probescope_info"
 REFUSED = (Malformed, CommandError, ProcessLookupError)
@@ -54,6 +57,19 @@ def info(path):
         os.close(file)
 
 
+def recording(path):
+    """What `convert` and `diff` show of a recording."""
+    found = pprof_reader.read(path)
+    shown = [Tables(found, by, 5) for by in ("own", "self", "total")]
+    diff = Diff(found, found, "self", "cpu", 0.01)
+    return {
+        "fields": [one.fields() for one in shown],
+        "text": [one.lines() for one in shown],
+        "wholes": [[diff.wholes(kind), len(diff.rows(kind))] for kind in diff.kinds],
+        "short": diff.too_short,
+    }
+
+
 def part(question):
     try:
         return question()
@@ -65,7 +81,7 @@ def main():
     with open("/proc/self/statm") as file:
         size = int(file.read().split()[0]) * resource.getpagesize() + (96 << 20)
     resource.setrlimit(resource.RLIMIT_AS, (size, size))
-    readers = {"elf": elf, "maps": maps, "info": info}
+    readers = {"elf": elf, "maps": maps, "info": info, "recording": recording}
     for line in sys.stdin:
         reader, path = line.rstrip("\n").split(" ", 1)
         print(json.dumps(part(lambda: readers[reader](path))), flush=True)  # noqa: B023

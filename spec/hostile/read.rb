@@ -9,6 +9,9 @@ require "probescope/tracing/foreign"
 require "probescope/tracing/info"
 require "probescope/tracing/mappings"
 require "probescope/message"
+require "probescope/profile/diff"
+require "probescope/profile/pprof_reader"
+require "probescope/profile/tables"
 require "probescope/otel/resource"
 
 # The same limits as in the child of Tracing::Reader.
@@ -17,7 +20,8 @@ Process.setrlimit(:AS, (File.read("/proc/self/statm").to_i * 4096) + (96 << 20))
 
 module Read
   SYMBOL = "probescope_info"
-  REFUSED = [EOFError, Probescope::Tracing::Refused, Probescope::Message::Malformed].freeze
+  REFUSED = [EOFError, Probescope::Tracing::Misused, Probescope::Tracing::Refused,
+             Probescope::Message::Malformed].freeze
 
   module_function
 
@@ -45,6 +49,16 @@ module Read
       probes = known[:probes].transform_values { |probe| probe.except(:name) }
       {**known, probes: probes, flushed: info.flushes}
     end
+  end
+
+  # What `convert` and `diff` show of a recording.
+  def recording(path)
+    profile = Probescope::Profile
+    found = profile::PprofReader.read(path)
+    tables = %w[own self total].map { |by| profile::Tables.new(found, by, top: 5) }
+    diff = profile::Diff.new(found, found, by: "self", per: "cpu", min: 0.01)
+    {fields: tables.map(&:fields), text: tables.map { |one| one.text.lines.map(&:chomp) },
+     wholes: diff.kinds.map { |kind| [diff.wholes(kind), diff.rows(kind).size] }, short: diff.too_short}
   end
 
   # The child's attributes of a process context must be those that the exporter reads.
