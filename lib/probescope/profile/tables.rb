@@ -77,7 +77,8 @@ module Probescope
 
         from, to = told.values_at(:begin, :end).map { |text| text && Time.iso8601(text) }
         ["recording of #{Tracing::TableRenderer.processes(pids)}, #{format("%.1f", told[:seconds])} s" \
-         "#{"; interrupted" if told[:interrupted]}#{"; the process ended" if told[:ended]}",
+         "#{"; interrupted" if told[:interrupted]}" \
+         "#{"; #{pids.one? ? "the" : "a"} process ended" if told[:ended]}",
          "#{Tracing::TableRenderer.span(from, to)}#{looking(told)}", *Tables.notes(@recording)]
       end
 

@@ -80,8 +80,9 @@ class Tables:
             return ["a file of another tool: without processes, times and losses"]
         looked = told["looking_share"]
         looking = "" if looked is None else f"; looking took {share(looked)} of the CPU time"
+        which = "the" if len(told["processes"]) == 1 else "a"
         ended = ("; interrupted" if told.get("interrupted") else "") + (
-            "; the process ended" if told.get("ended") else ""
+            f"; {which} process ended" if told.get("ended") else ""
         )
         begin, end = (clock(datetime.fromisoformat(told[key])) for key in ("begin", "end"))
         return [
