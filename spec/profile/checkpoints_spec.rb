@@ -34,4 +34,53 @@ RSpec.describe Probescope::Profile::Checkpoints do
     expect(said).to all(match(/shop\.html\.part could not be written; the recording goes on/))
     expect(destination.write(recording)).to be_positive
   end
+
+  # The child waits in the middle of its file.
+  it "that are under way when the recording ends leave nothing" do
+    entered, waits = IO.pipe, IO.pipe
+    recording.define_singleton_method(:keys_by_node) do
+      entered.last.syswrite("x")
+      waits.first.read
+      super()
+    end
+    checkpoints = described_class.new(destination, every: 0, say: ->(text) { raise text }) { recording }
+    checkpoints.step
+    entered.first.readpartial(1)
+    checkpoints.stop
+    destination.write(profiles.recording(profiles.lines("shop")))
+    expect(Dir.children(@dir)).to eq(["shop.html"])
+  end
+
+  # No test may take memory or numbers of processes from others: a user without a process does.
+  it "for which the machine has no process are told, and the recording goes on" do
+    skip "only root can become another user" unless Process.uid.zero?
+    File.chmod(0o777, @dir)
+    reader, writer = IO.pipe
+    pid = Process.fork do
+      Process::Sys.setuid(65_534)
+      Process.setrlimit(:NPROC, 0)
+      checkpoints = described_class.new(destination, every: 0, say: writer.method(:puts)) { recording }
+      checkpoints.step
+      writer.puts(destination.write(recording))
+    ensure
+      exit!
+    end
+    writer.close
+    Process.wait(pid)
+    expect(reader.read).to match(/\Athe checkpoint .*\.part could not be written; the recording goes on\n\d/)
+  end
+
+  # While a process is silent, nobody asks whether the checkpoint is written.
+  it "come as often after a long silence" do
+    checkpoints = described_class.new(destination, every: 0, say: ->(text) { raise text }) { recording }
+    checkpoints.step
+    await("the first one") { File.exist?(destination.part) }
+    before, began = File.mtime(destination.part), Support::Await.monotonic
+    await("the end of the silence") { Support::Await.monotonic - began > 1 }
+    await("the second one", within: 15) do
+      checkpoints.step
+      File.mtime(destination.part) != before
+    end
+    checkpoints.stop
+  end
 end

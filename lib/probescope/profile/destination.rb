@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require "securerandom"
 require_relative "../tracing/error"
 require_relative "../tracing/figure"
 require_relative "collapsed"
@@ -10,7 +11,8 @@ require_relative "speedscope"
 module Probescope
   module Profile
     # The file of a recording. Its ending is the format. The file has its name only when it is complete:
-    # it is written beside that, and renamed. A checkpoint of a long recording is FILE.part.
+    # it is written beside that, under a name that no other command has. A checkpoint of a long recording
+    # is FILE.part.
     class Destination
       FORMATS = {".html" => Page, ".pb.gz" => PprofWriter, ".speedscope.json" => Speedscope,
                  ".collapsed" => Collapsed}.freeze
@@ -25,7 +27,13 @@ module Probescope
         def write(*texts) = @bytes = @bytes.to_i + texts.sum(&:bytesize)
       end
 
+      FOLDER = "-o a file in a folder that you may write to"
+      # Errors of a file system on which a file has one name only, such as FAT.
+      NO_LINKS = [Errno::EPERM, Errno::ENOTSUP, Errno::ENOSYS].freeze
+
       attr_reader :path
+      # Whether FILE.part may be a checkpoint of this recording.
+      attr_writer :begun_checkpoint
 
       # force: whether an existing file is replaced. formats: those that the command can write. Raises
       # Tracing::Misused.
@@ -34,38 +42,47 @@ module Probescope
         @force = force
         @formats = formats
         @writer = formats.find { |ending, _| path.end_with?(ending) }&.last
+        @token = SecureRandom.hex(4)
         check
       end
 
       def part = "#{@path}.part"
 
       # Writes a recording. kind: for a format with one kind. Returns the number of bytes. Raises
-      # Tracing::Error when there is no room.
+      # Tracing::Error when there is no room, or when the file cannot have its name.
       def write(recording, kind: 0) = save { |io| @writer.write(recording, io, kind: kind) }
 
       # The same with what the block writes.
       def save(&block)
-        replace(@path, &block)
-        File.unlink(part) if File.exist?(part)
-        File.size(@path)
+        create(unfinished, &block)
+        bytes = File.size(unfinished)
+        publish
+        remove(part) if @force || @begun_checkpoint
+        bytes
       rescue SystemCallError => e
         raise failed(e, &block)
       end
 
       # Writes FILE.part, a pprof file whatever the format.
       def checkpoint(recording)
-        replace(part) { |io| PprofWriter.write(recording, io) }
+        create(unfinished_checkpoint) { |io| PprofWriter.write(recording, io) }
+        File.rename(unfinished_checkpoint, part)
       end
 
-      # When the last checkpoint was written.
-      attr_writer :checkpoint_at
+      # Called after a #checkpoint in another process.
+      def checkpoint_written
+        @checkpoint_at = File.mtime(part)
+      rescue SystemCallError # somebody has removed it
+        nil
+      end
 
-      # After a write that was killed.
-      def remove_unfinished = File.exist?(unfinished) && File.delete(unfinished)
+      # For after a #checkpoint that was killed.
+      def remove_unfinished_checkpoint = remove(unfinished_checkpoint)
 
       private
 
-      def unfinished = "#{@path}.new"
+      def unfinished = "#{@path}.#{@token}.new"
+      def unfinished_checkpoint = "#{part}.#{@token}.new"
 
       def misused(message, next_step) = raise(Tracing::Misused.new(message, next_step))
 
@@ -74,30 +91,71 @@ module Probescope
           misused("#{@path.inspect} has no format's ending",
                   "-o FILE with the ending #{@formats.keys.join(", ")}")
         end
-        folder = File.dirname(@path)
-        unless File.directory?(folder) && File.writable?(folder) && !File.directory?(@path)
-          misused("cannot write #{@path.inspect}", "-o a file in a folder that you may write to")
-        end
-        return if @force
+        refuse_existing unless @force
+        try
+      end
 
-        misused("#{@path} exists", "another name, or --force, which replaces it") if File.exist?(@path)
-        return unless File.exist?(part)
+      def refuse_existing
+        misused("#{@path} exists", "another name, or --force, which replaces it") if taken?(@path)
+        return unless taken?(part)
 
         misused("#{part} is what a recording that was killed has left",
                 "probescope convert #{part}, or --force, which removes it")
       end
 
-      def replace(name)
-        remove_unfinished
-        File.open(unfinished, File::WRONLY | File::CREAT | File::EXCL | File::BINARY, MODE) do |file|
+      # Raises Misused where the folder does not take the files.
+      def try
+        raise Errno::EISDIR if File.directory?(@path)
+
+        create(unfinished_checkpoint) { nil }
+        remove(unfinished_checkpoint)
+      rescue SystemCallError => e
+        misused("cannot write #{@path.inspect}: #{reason(e)}", FOLDER)
+      end
+
+      # Also for a link to nothing.
+      def taken?(name) = File.exist?(name) || File.symlink?(name)
+
+      # Leaves nothing when it fails.
+      def create(name)
+        whole = false
+        File.open(name, File::WRONLY | File::CREAT | File::EXCL | File::BINARY, MODE) do |file|
           yield file
           file.fsync
         end
-        File.rename(unfinished, name)
-      rescue SystemCallError
-        remove_unfinished
-        raise
+        whole = true
+      ensure
+        remove(name) unless whole
       end
+
+      # Gives the complete file its name. A file that has got that name meanwhile stays, unless it may be
+      # replaced.
+      def publish
+        return File.rename(unfinished, @path) if @force || !linked?
+
+        remove(unfinished)
+      rescue SystemCallError => e
+        raise Tracing::Error.new("cannot write #{@path}: #{reason(e)}; the complete file is #{unfinished}",
+                                 "mv #{unfinished} to another name")
+      end
+
+      # False where a file has one name only.
+      def linked?
+        File.link(unfinished, @path)
+        true
+      rescue *NO_LINKS
+        raise Errno::EEXIST if taken?(@path)
+
+        false
+      end
+
+      def remove(name)
+        File.unlink(name)
+      rescue SystemCallError
+        nil
+      end
+
+      def reason(error) = error.message.sub(/ @ .*/m, "")
 
       def failed(error)
         count = Count.new
@@ -105,7 +163,7 @@ module Probescope
         time = @checkpoint_at&.getlocal&.strftime("%H:%M:%S")
         rest = "; #{part} is a checkpoint of #{time}" if time
         Tracing::Error.new("cannot write #{@path}, which needs #{Tracing::Figure.bytes(count.bytes)}: " \
-                           "#{error.message.sub(/ @ .*/m, "")}#{rest}",
+                           "#{reason(error)}#{rest}",
                            "-o a file on a disk with room")
       end
     end

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import time
-from datetime import datetime
 from typing import Callable, Optional
 
+from probescope.command.interrupts import SIGNALS
 from probescope.profile.destination import Destination
 from probescope.profile.recording import Recording
 
@@ -22,51 +22,82 @@ class Checkpoints:
     """
 
     def __init__(
-        self, destination: Destination, recording: Callable[[], Recording], say: Callable[[str], None]
+        self,
+        destination: Destination,
+        recording: Callable[[], Recording],
+        say: Callable[[str], None],
+        every: float = EVERY,
     ) -> None:
         """recording: makes the Recording. say: called with a text for the user."""
         self._destination = destination
         self._recording = recording
         self._say = say
-        self._every: float = EVERY
+        self._least = self._every = every
         self._began = time.monotonic()
         self._child: Optional[int] = None
+        # Through which the child tells how many seconds it has taken.
+        self._seconds = -1
 
     def step(self) -> None:
-        """Called often. Begins a checkpoint when it is time."""
+        """Called often, once there is something to write. Begins a checkpoint when it is time."""
         if self._child:
             self._collect()
         elif time.monotonic() - self._began >= self._every:
             self._began = time.monotonic()
-            self._child = os.fork() or self._write()
+            self._start()
 
     def stop(self) -> None:
         """Ends a checkpoint that is under way."""
         if self._child:
             os.kill(self._child, signal.SIGKILL)
-            os.waitpid(self._child, 0)
-            self._child = None
-            self._destination.remove_unfinished()
+            self._ended(os.waitpid(self._child, 0)[1])
+            self._destination.remove_unfinished_checkpoint()
 
-    def _write(self) -> int:
+    def _start(self) -> None:
+        """There may be no memory for another process."""
+        try:
+            self._seconds, writer = os.pipe()
+            try:
+                self._child = os.fork() or self._write(writer)
+            except OSError:
+                os.close(self._seconds)
+                raise
+            finally:
+                os.close(writer)
+            self._destination.begun_checkpoint = True
+        except OSError:
+            self._failed()
+
+    def _write(self, writer: int) -> int:
         """In the child."""
         status = 1
         try:
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            for number in SIGNALS:
                 signal.signal(number, signal.SIG_IGN)
+            began = time.monotonic()
             self._destination.checkpoint(self._recording())
+            os.write(writer, str(time.monotonic() - began).encode())
             status = 0
         finally:
             os._exit(status)
 
     def _collect(self) -> None:
+        """The child may have ended long ago: nobody calls step() while the process is silent."""
         assert self._child
         child, status = os.waitpid(self._child, os.WNOHANG)
-        if not child:
-            return
+        if child and not self._ended(status):
+            self._failed()
+
+    def _ended(self, status: int) -> bool:
+        """Returns whether the checkpoint was written."""
+        with open(self._seconds, "rb") as file:
+            seconds = file.read()
         self._child = None
-        self._every = max(self._every, REST * (time.monotonic() - self._began))
-        if status == 0:
-            self._destination.checkpoint_at = datetime.now()
-        else:
-            self._say(f"the checkpoint {self._destination.part} could not be written; the recording goes on")
+        if status or not seconds:
+            return False
+        self._every = max(self._least, REST * float(seconds))
+        self._destination.checkpoint_written()
+        return True
+
+    def _failed(self) -> None:
+        self._say(f"the checkpoint {self._destination.part} could not be written; the recording goes on")
