@@ -5,7 +5,7 @@ require "support/host_helpers"
 require "support/profiles"
 require "support/schemas"
 
-# What `record` writes of a real process, and how it ends.
+# What `record` writes of a real process. record_endings_spec.rb has its ends.
 RSpec.describe "record", :bpf do
   around { |example| Dir.mktmpdir { |dir| (@dir = dir) && example.run } }
 
@@ -53,15 +53,6 @@ RSpec.describe "record", :bpf do
     expect([told.status.exitstatus, told.err]).to match([2, /no format's ending.*\.html, \.pb\.gz/m])
   end
 
-  it "is written after Ctrl-C, and says that it was interrupted" do
-    process = host_target
-    command = recording(process)
-    expect(command.stop(:INT).exitstatus).to eq(0), command.to_s
-    expect(read.metadata).to include(interrupted: true)
-    expect(command.err).to match(/interrupted after [\d.]+ s/)
-    expect(tracers_of(process.pid)).to be_empty
-  end
-
   # The gem's command, and the wheel's on the same process.
   %w[rb py].each do |ending|
     it "of examples/hotfuncs.#{ending} has the application's functions and their CPU time", :python do
@@ -90,15 +81,6 @@ RSpec.describe "record", :bpf do
     expect(kind["weight"]).to be_between(0.5 * cpu, 1.1 * cpu)
   end
 
-  it "is written when the process ends" do
-    process = host_target("--burst", 10, "--flushes", 10)
-    command = probescope_start("record", "-p", process.pid, "-o", file)
-    expect(command.wait.exitstatus).to eq(0), command.to_s
-    expect(read.metadata).to include(ended: true)
-    expect(read.metadata[:processes].first).to include(seconds: 10.0)
-    expect(command.err).to include("process #{process.pid} ended while it was traced")
-  end
-
   it "refuses an existing file before it traces, and replaces it with --force" do
     File.write(file, "old")
     told = probescope("record", "-p", 1, "-d", 1, "-o", file)
@@ -114,26 +96,6 @@ RSpec.describe "record", :bpf do
     told = probescope("record", "-p", 1, "-d", 1, "-o", file)
     expect(told.status.exitstatus).to eq(2)
     expect(told.err).to match(/host\.pb\.gz\.part is what a recording that was killed has left/)
-  end
-
-  it "leaves nothing on a full disk, and says what the file needs" do
-    expect(system("mount", "-t", "tmpfs", "-o", "size=64k", "none", @dir)).to be(true)
-    File.write(file("filler"), "x" * 65_000)
-    told = probescope("record", "-p", host_target.pid, "-d", 1, "-o", file("host.html"))
-    expect(told.status.exitstatus).to eq(1)
-    expect(told.err).to match(/cannot write .*host\.html, which needs .* KiB: No space left/)
-    expect(Dir.children(@dir)).to eq(["filler"])
-  ensure
-    system("umount", @dir)
-  end
-
-  it "keeps what was recorded when bpftrace is killed" do
-    process = host_target
-    command = recording(process)
-    tracers_of(process.pid).each { |path| Process.kill(:KILL, path[/\d+/].to_i) }
-    expect(command.wait.exitstatus).to eq(1), command.to_s
-    expect(command.err).to include("#{file} has what was recorded until then")
-    expect(read.total(0).first).to be_positive
   end
 
   it "leaves no file when it is killed, and no bpftrace" do

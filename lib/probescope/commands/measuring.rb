@@ -220,10 +220,20 @@ module Probescope
 
       # Ctrl-C, TERM and a closed terminal end the trace; the command then shows what it has.
       def ending_early(client)
-        before = %w[INT TERM HUP].to_h { |name| [name, trap(name) { client.stop }] }
+        catch_signals(client)
         yield
       ensure
-        before&.each { |name, handler| trap(name, handler) }
+        release_signals
+      end
+
+      def catch_signals(client)
+        @handlers = %w[INT TERM HUP].to_h { |name| [name, trap(name) { client.stop }] }
+        trap("HUP", "IGNORE") if @handlers["HUP"] == "IGNORE" # nohup
+      end
+
+      def release_signals
+        @handlers&.each { |name, handler| trap(name, handler) }
+        @handlers = nil
       end
 
       # The notes on what the trace's figures lack.
@@ -238,8 +248,15 @@ module Probescope
         return if @warnings.include?(text)
 
         @warnings << text
+        print_warning(text)
+      end
+
+      # The terminal, or the reader of a pipe, may be gone: that is no reason to lose the figures.
+      def print_warning(text)
         line = "probescope: #{Tracing::Text.clean(text)}"
         warn(Tracing::Terminal.new($stderr, color: @color).paint(line, :warning))
+      rescue SystemCallError
+        nil
       end
     end
   end

@@ -21,6 +21,8 @@ module Probescope
       # Yields a text for each glob that matches no file.
       def choose_own(recording, entry = [])
         own = recording.choose_own(own_globs, entry)
+        return unless block_given?
+
         own.unmatched.each { |glob| yield unmatched(glob, recording.frames) }
         return unless own.matches_nothing?
 

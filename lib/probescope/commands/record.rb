@@ -6,6 +6,7 @@ require_relative "../profile/checkpoints"
 require_relative "../profile/destination"
 require_relative "../profile/recorder"
 require_relative "../profile/tables"
+require_relative "../tracing/crash"
 require_relative "../tracing/names"
 require_relative "../tracing/stack_lines"
 
@@ -78,15 +79,20 @@ module Probescope
         prepare
         result = begin
           trace_processes
-        rescue Tracing::Error => e
-          raise unless recorded?
-
+        rescue StandardError => e
           @failed = e
           nil
         end
         report(result)
       ensure
         @checkpoints&.stop
+        release_signals
+      end
+
+      # As in other commands, but a signal after the trace does not end the command before FILE is written.
+      def ending_early(client)
+        catch_signals(client)
+        yield
       end
 
       def recorded? = @lines.states.any? { |_, state| state.wall_ns.positive? }
@@ -109,7 +115,7 @@ module Probescope
 
       def receive(text)
         @lines.receive(text)
-        @checkpoints.step
+        @checkpoints.step if recorded?
       end
 
       # A thread may have got another name meanwhile.
@@ -122,34 +128,61 @@ module Probescope
         @threads[pid][id] = name.chomp.force_encoding(Encoding::UTF_8).scrub
       end
 
+      # Nothing is printed before FILE is written: the terminal may be gone, or may take no more.
       def report(result)
-        found = result && checked(result)
-        raise(@failed || found.nothing_known) unless recorded?
+        @checkpoints.stop
+        @unsaid = []
+        check(result)
+        raise(@failed || checks(result).nothing_known) unless recorded?
 
         tell(result)
         recording = recording(result) { |text| say(text) }
-        bytes = @destination.write(recording)
+        bytes = write(recording)
+        release_signals
+        print_unsaid
         print_summary(recording, bytes)
-        return 0 unless @failed
+        @failed ? raise(failure("#{@path} has what was recorded until then")) : 0
+      ensure
+        print_unsaid
+      end
 
-        raise Tracing::Error.new("#{@failed.message}; #{@path} has what was recorded until then",
-                                 @failed.next_step)
+      def write(recording)
+        @destination.write(recording)
+      rescue Tracing::Error => e
+        raise(@failed ? failure(e.message) : e)
+      end
+
+      # What has ended the trace, and what has become of the figures.
+      def failure(outcome)
+        failed = @failed.is_a?(Tracing::Error) ? @failed : Tracing::Crash.new(Tracing::Crash.of(@failed))
+        Tracing::Error.new("#{failed.message}; #{outcome}", failed.next_step)
+      end
+
+      def print_warning(text) = @unsaid ? @unsaid << text : super
+
+      def print_unsaid
+        texts, @unsaid = @unsaid, nil
+        texts&.each { |text| print_warning(text) }
       end
 
       # The program itself ends a process's interval, at the first flush after the duration.
       def program_arguments = [Tracing::Program.closing(@seconds)]
 
-      # Returns the Checks. What ended bpftrace is an error only where nothing was recorded.
-      def checked(result)
-        found = checks(result)
-        begin
-          found.of_a_stream(closed: false, told: false, missing: missing(result))
-        rescue Tracing::Error => e
-          raise unless recorded?
+      # Takes what has arrived, and says what is missing. result: nil after a failure.
+      def check(result)
+        missing = missing(result)
+        checks(result).of_a_stream(closed: false, told: false, missing: missing) if result
+      rescue Tracing::Error => e
+        @failed = e
+      ensure
+        tell_losses if @failed
+      end
 
-          @failed = e
+      # Where bpftrace's own counts are not there.
+      def tell_losses
+        lost.slice(*Tracing::Lost::WARNINGS.keys).each do |what, number|
+          say(format(Tracing::Lost::WARNINGS.fetch(what), number: number)) if number.positive?
         end
-        found
       end
 
       # Gives up the lines that have not arrived, and returns how many they are.
@@ -175,7 +208,7 @@ module Probescope
       # nil if the interval of the process has not ended: its lines after its last second are not in the
       # recording, and bpftrace drops some of them while it ends.
       def last_number(result, pid)
-        result.last_number(pid) if result.ended?(pid) || !result.goes_on?(pid)
+        result.last_number(pid) if result && (result.ended?(pid) || !result.goes_on?(pid))
       end
 
       def tell(result)
@@ -259,12 +292,15 @@ module Probescope
       end
 
       def print_summary(recording, bytes)
+        $stdout.sync = true # what cannot be printed must not come again at the end of the process
         tables = Profile::Tables.new(recording, Profile::Summary.own?(recording) ? "own" : "self", top: TOP)
         if @json
           puts Tracing::Text.answer(name, tables.fields.merge(warnings: @warnings, file: @path, bytes: bytes))
         else
           puts tables.text, "", "#{@path}, #{Tracing::Figure.bytes(bytes)}"
         end
+      rescue Errno::EPIPE, Errno::EIO # the reader or the terminal is gone, and FILE is written
+        nil
       end
     end
   end

@@ -35,12 +35,20 @@ module Probescope
 
       def done
         @ticker&.kill&.join
-        @io&.write("\r\e[K")
+        write("\r\e[K")
       end
 
       private
 
-      def say(text) = @io&.write("\r\e[Kprobescope: #{text}")
+      def say(text) = write("\r\e[Kprobescope: #{text}")
+
+      # The terminal may be gone: that ends the trace, and must not end the command before it has shown or
+      # written what it has.
+      def write(text)
+        @io&.write(text)
+      rescue SystemCallError
+        @io = nil
+      end
     end
   end
 end

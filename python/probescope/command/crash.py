@@ -31,16 +31,21 @@ def describe(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error)[:MESSAGE_LENGTH]}{place}"
 
 
-def versions() -> str:
+def version() -> str:
+    """The version of the command."""
     import probescope
+
+    return str(probescope.status().get("version", "(without its native library)"))
+
+
+def versions() -> str:
     from probescope.command import machine
 
     try:
         bpftrace = machine.bpftrace().version
     except CommandError as error:
         bpftrace = f"({error})"
-    version = probescope.status().get("version", "without its native library")
     return (
-        f"probescope {version}, {platform.python_implementation()} {platform.python_version()}, "
+        f"probescope {version()}, {platform.python_implementation()} {platform.python_version()}, "
         f"{os.uname().sysname} {os.uname().release}, bpftrace {bpftrace}"
     )

@@ -480,9 +480,9 @@ def dispatch(argv: List[str]) -> int:
     if argv[end:]:
         options.arguments = argv[end:]
     if options.version:
-        import probescope
+        from probescope.command.crash import version
 
-        print(f"probescope {probescope.status().get('version', '(without its native library)')}")
+        print(f"probescope {version()}")
         return 0
     if not options.command:
         top.print_help()

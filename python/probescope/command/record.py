@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import resource
 import sys
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import IO, Any, Dict, List, Optional, Sequence, Tuple
 
 from probescope.command import cells, lost, machine, trace
 from probescope.command.convert import by_of
+from probescope.command.crash import Crash, version
 from probescope.command.definitions import MAP_KEYS, SCHEMA
 from probescope.command.errors import CommandError
+from probescope.command.interrupts import Interrupts
 from probescope.command.programs import probes, program
 from probescope.command.result import Result, iso, numbers, ratio
 from probescope.command.stack_lines import StackLines
@@ -57,22 +61,48 @@ def run(options: Any) -> int:
         f"BPFTRACE_STRLEN={STRINGS}",
         f"BPFTRACE_MAX_STRLEN={STRINGS}",
     ]
-    measurement = trace.Measurement([*prefix, *words], output, process, names)
-    interrupted = False
+    try:
+        with Interrupts() as interrupts:
+            measurement = trace.Measurement([*prefix, *words], output, process, names, interrupts=interrupts)
+            try:
+                _record(measurement, semaphores, options, output)
+            except Exception as error:  # it does not lose what was recorded until then
+                output.failed = error
+                measurement.end()
+            recording, written = output.write()
+    finally:
+        output.release()
+    return output.show(recording, written)
+
+
+def _record(measurement: trace.Measurement, semaphores: List[int], options: Any, output: "Output") -> None:
+    """Reads until the end of the recording, and ends bpftrace."""
     try:
         measurement.attach(semaphores)
         trace.check_served(options.pid, measurement.answers(), output)
         until = "" if options.seconds else ", until Ctrl-C"
-        print(f"recording process {options.pid}{until}", file=sys.stderr)
+        _tell(f"recording process {options.pid}{until}")
         measurement.read(options.seconds, options.max_overhead)
     except KeyboardInterrupt:
-        interrupted = True
+        output.interrupted = True
         measurement.read_to_the_flush()
-    except CommandError:
-        measurement.end()
-        raise
-    output.interrupted = interrupted
-    return measurement.finish()
+    output.hold()
+    measurement.close()
+
+
+def _tell(line: str) -> None:
+    """The terminal, or the reader of a pipe, may be gone: that is no reason to lose the figures."""
+    try:
+        print(line, file=sys.stderr, flush=True)
+    except OSError:
+        _discard(sys.stderr)
+
+
+def _discard(stream: IO[str]) -> None:
+    """For a stream that takes no more: what it still holds must not fail again when Python ends."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, stream.fileno())
+    os.close(null)
 
 
 def _pages() -> int:
@@ -99,22 +129,43 @@ class Output:
 
     def __init__(self, options: Any, names: List[str], destination: Destination) -> None:
         self.result = Result(options.pid, PROGRAM)
-        # Whether Ctrl-C has ended it.
+        # Whether Ctrl-C or a signal has ended it.
         self.interrupted = False
+        # What has ended the trace, if that was a failure.
+        self.failed: Optional[Exception] = None
         self._options = options
         self._names = names
         self._destination = destination
         self._warnings: List[str] = []
+        # The warnings that are held back.
+        self._unsaid: Optional[List[str]] = None
         self._threads: Dict[str, str] = {}
         self._recorder = Recorder(KINDS)
         self._lines = StackLines(self._recorder, options.pid, self._name_threads)
         self._checkpoints = Checkpoints(destination, self._recording, self.say)
 
     def say(self, text: str) -> None:
-        """Prints a warning on stderr, and adds it to the warnings in JSON."""
+        """Prints a warning on stderr, and adds it to the warnings in JSON. The same text is printed once."""
+        if text in self._warnings:
+            return
         self._warnings.append(text)
-        line = Terminal(sys.stderr, self._options.color).paint(f"probescope: {clean(text)}", "warning")
-        print(line, file=sys.stderr)
+        if self._unsaid is None:
+            self._print(text)
+        else:
+            self._unsaid.append(text)
+
+    def hold(self) -> None:
+        """Holds warnings back until the file is written: the terminal may be gone, or may take no more."""
+        self._unsaid = self._unsaid or []
+
+    def release(self) -> None:
+        """Prints the warnings that are held back."""
+        for text in self._unsaid or []:
+            self._print(text)
+        self._unsaid = None
+
+    def _print(self, text: str) -> None:
+        _tell(Terminal(sys.stderr, self._options.color).paint(f"probescope: {clean(text)}", "warning"))
 
     def take(self, line: bytes) -> List[str]:
         """Takes a line of `bpftrace -f json`. Returns the lines to print at once."""
@@ -123,38 +174,58 @@ class Output:
             self.result.add(data)
         elif kind == "lost_events":
             self.result.lost_events += int(data["events"])
-        elif kind == "printf":
+        elif kind == "printf" and not self.failed:
             self._lines.receive(str(data).rstrip("\n"))
-            self._checkpoints.step()
+            if self._lines.wall_ns:
+                self._checkpoints.step()
         return []
 
-    def finish(self, room: int) -> List[str]:
-        """Writes the file. Returns the last lines. Raises CommandError when no second ended."""
+    def write(self) -> Tuple[Recording, int]:
+        """Writes the file. Returns the recording and the number of bytes. Raises CommandError when no
+        second ended, and when the file cannot be written.
+        """
         self._checkpoints.stop()
+        self.hold()
         if self._is_whole:
             self._lines.numbered.fired(self.result.sum("number"))
         self._lines.rest()
         if not self._lines.wall_ns:
             pid = self.result.pid
-            raise CommandError(
+            raise self.failed or CommandError(
                 f"nothing is known of process {pid}: no interval ended", f"{trace.CHECK} -p {pid}"
             )
         self._say_what_is_missing()
-        recording, unmatched = self._chosen()
-        for text in unmatched:
+        recording, texts = self._chosen()
+        for text in texts:
             self.say(text)
         recording.metadata["warnings"] = list(self._warnings)
-        written = self._destination.write(recording)
-        tables = Tables(recording, by_of([recording], None), TOP)
-        if not self._options.json:
-            return [*tables.lines(), "", f"{self._destination.path}, {size(written)}"]
-        told = {"schema": SCHEMA, "command": "record", **tables.fields(), "warnings": self._warnings}
-        return [to_json({**told, "file": self._destination.path, "bytes": written})]
+        try:
+            return recording, self._destination.write(recording)
+        except CommandError as error:
+            raise (_failure(self.failed, str(error)) if self.failed else error) from None
+
+    def show(self, recording: Recording, written: int) -> int:
+        """Prints the tables. Returns the exit status. Raises CommandError if the trace has failed."""
+        tables, path = Tables(recording, by_of([recording], None), TOP), self._destination.path
+        if self._options.json:
+            told = {"schema": SCHEMA, "command": "record", **tables.fields(), "warnings": self._warnings}
+            text = to_json({**told, "file": path, "bytes": written})
+        else:
+            text = "\n".join([*tables.lines(), "", f"{path}, {size(written)}"])
+        try:
+            print(text, flush=True)
+        except OSError as error:
+            if error.errno not in (errno.EPIPE, errno.EIO):
+                raise
+            _discard(sys.stdout)  # the reader or the terminal is gone, and the file is written
+        if self.failed:
+            raise _failure(self.failed, f"{path} has what was recorded until then")
+        return 0
 
     def _say_what_is_missing(self) -> None:
-        events = self._missing()
-        if events:
-            self.say(lost.WARNINGS["events"].format(number=events))
+        for name, number in self._lost().items():
+            if name in lost.WARNINGS and number:
+                self.say(lost.WARNINGS[name].format(number=number))
         for text in self._lost_weights():
             self.say(text)
         for text in self._recorder.truncated:
@@ -186,8 +257,12 @@ class Output:
             for kind, row in rows
         ]
 
-    def _missing(self) -> int:
-        return max(self._lines.numbered.missing, self.result.lost_events)
+    def _lost(self) -> Dict[str, int]:
+        lines = self._lines
+        events = max(lines.numbered.missing, self.result.lost_events)
+        rows = lines.dropped + lines.beyond + self._recorder.dropped
+        paths = self._recorder.lost_paths
+        return {"events": events, "rows": rows, "samples": lines.missed, "paths": paths}
 
     def _name_threads(self, threads: Sequence[int]) -> None:
         """A thread may have got another name meanwhile."""
@@ -233,11 +308,9 @@ class Output:
             "cpu_ns": lines.cpu_ns,
             "threads": dict(self._threads),
         }
-        dropped = lines.dropped + lines.beyond + self._recorder.dropped
-        losses = {"rows": dropped, "samples": lines.missed, "paths": self._recorder.lost_paths}
         return {
             "schema": SCHEMA,
-            "probescope": known.get("library"),
+            "probescope": version(),
             "kinds": [kind.described() for kind in KINDS],
             "duration": self._options.seconds,
             "by_request": False,
@@ -248,13 +321,19 @@ class Output:
             "processes": [process],
             "looking_share": looking,
             "own": {"by": "process", "globs": []},
-            "lost": {"events": self._missing(), **losses},
+            "lost": self._lost(),
             "truncated": self._recorder.truncated,
             "not_covered": [],
             "warnings": list(self._warnings),
             "interrupted": self.interrupted,
             "ended": self.result.ended,
         }
+
+
+def _failure(failed: Exception, outcome: str) -> CommandError:
+    """failed: what has ended the trace. outcome: what has become of the figures."""
+    error = failed if isinstance(failed, CommandError) else Crash(failed)
+    return CommandError(f"{error}; {outcome}", error.next_step)
 
 
 def _name(pid: int, thread: int) -> Optional[str]:

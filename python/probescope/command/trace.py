@@ -20,6 +20,7 @@ from probescope.command.complaint import complaint
 from probescope.command.definitions import MAP_KEYS, SCHEMA, Column
 from probescope.command.errors import CommandError, Refused, Usage
 from probescope.command.event import MOST_FRAMES, Event, parse
+from probescope.command.interrupts import Interrupts
 from probescope.command.probed_process import ProbedProcess, find, mapping
 from probescope.command.programs import all_programs, probes, program, question, tracepoints
 from probescope.command.reports import (
@@ -42,7 +43,7 @@ from probescope.command.tool import ENVIRONMENT
 
 # Runs bpftrace until the standard input of this shell closes, which happens whenever the command
 # ends, even by SIGKILL. bpftrace runs in its own session, so only the command gets Ctrl-C and
-# Ctrl-Z.
+# Ctrl-Z. The shell also gets the HUP of a closed terminal, and a TERM to the whole group.
 #
 # Then the shell sends SIGINT, as soon as bpftrace has a handler for it. bpftrace 0.17 loses a
 # signal that arrives while it reads events, and waits for events again, so the shell repeats SIGINT
@@ -51,7 +52,7 @@ from probescope.command.tool import ENVIRONMENT
 KEEPER = """
 umask 077
 cd /
-trap '' INT TSTP
+trap '' INT TSTP HUP TERM
 catches_int() {
   while read -r field mask; do
     if [ "$field" = SigCgt: ]; then
@@ -172,7 +173,9 @@ def run(options: Any) -> int:
     except CommandError:
         measurement.end()
         raise
-    return measurement.finish()
+    measurement.close()
+    _print(output.finish(measurement.room))
+    return 0
 
 
 # Programs that find in the kernel what a runtime does not report: {program: (the other program, its
@@ -529,8 +532,6 @@ class Taker(Protocol):
 
     def take(self, line: bytes) -> List[str]: ...
 
-    def finish(self, room: int) -> List[str]: ...
-
 
 class Output:
     """The output for one process, as text or JSON: lines to print.
@@ -728,6 +729,7 @@ class Measurement:
         names: List[str],
         tracepoints: bool = False,
         waits: bool = False,
+        interrupts: Optional[Interrupts] = None,
     ) -> None:
         pipe = subprocess.PIPE
         self._output = output
@@ -736,10 +738,11 @@ class Measurement:
         self._names = names
         self._tracepoints = tracepoints
         self._waits = waits
+        self._interrupts = interrupts
         self._threads_before: Optional[thread_states.State] = None
         self._began_ns = time.monotonic_ns()
         self._ticked_before: Optional[Ticked] = None
-        self._room = int(
+        self.room = int(
             next(word.partition("=")[2] for word in words if word.startswith("BPFTRACE_MAP_KEYS_MAX="))
         )
         self._keeper = subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe)
@@ -880,8 +883,8 @@ class Measurement:
             except KeyboardInterrupt:
                 continue  # bpftrace is ending already
 
-    def finish(self) -> int:
-        """Ends bpftrace and prints the result. Returns the exit status."""
+    def close(self) -> None:
+        """Ends bpftrace. Raises CommandError when bpftrace has failed."""
         ended = has_ended(self._pid)
         self._look()
         self._output.result.missed_by_ticks = missed(
@@ -891,18 +894,16 @@ class Measurement:
             quiet = thread_states.between(self._threads_before, thread_states.state_of(self._pid))
             self._output.result.quiet = quiet
         status = self.end()
+        self._output.result.ended = ended
         if status and ended:
             raise CommandError(f"process {self._pid} has ended", CHECK)
         if status:
             errors = "\n".join(self._errors) or f"exit status {status}"
             raise complaint(errors, "failed", f"{CHECK} -p {self._pid}")
-        self._output.result.ended = ended
         if ended:
             self._output.say(
                 f"process {self._pid} ended while it was traced; this is what was told until then"
             )
-        _print(self._output.finish(self._room))
-        return 0
 
     def _look(self) -> bool:
         """Stores the current state of the process. Returns False when it cannot be read."""
@@ -944,6 +945,8 @@ class Measurement:
             self._take(1 if deadline is None else min(1, max(0, deadline - time.monotonic())))
 
     def _take(self, seconds: float) -> None:
+        if self._interrupts:
+            self._interrupts.check()
         for stream in select.select(list(self._streams), [], [], seconds)[0]:
             name = self._streams[stream]
             data = os.read(stream.fileno(), 65536)
