@@ -248,7 +248,7 @@
     const second = recording.bucket_ns / 1e9;
     $("peak").textContent = `up to ${figure(Math.max(...values, 0), unit())} in ${each * second} s`;
     $("span").textContent = all
-      ? "Drag over the bars to select a span of time."
+      ? "Drag over the bars, or use the arrow keys, to select a span of time."
       : `${state.from * second} s to ${state.to * second} s`;
     $("all-time").hidden = all;
   }
@@ -289,8 +289,22 @@
     });
     const wholes = state.whole.map((one, index) => one * factor(index));
     $("whole").textContent = state.comparison
-      ? `${show(wholes[0])} before, ${show(wholes[1])} after, ${ABOUT_PER[state.comparison.per]}`
-      : `${show(wholes[0])} in all`;
+      ? `${show(wholes[0])} before, ${show(wholes[1])} after, ${ABOUT_PER[state.comparison.per]}${found()}`
+      : `${show(wholes[0])} in all${outside()}`;
+  }
+
+  // The share that the last row has: it may be out of sight.
+  function outside() {
+    const one = state.by === "own" && state.rows.find((row) => row.outside);
+    return one ? `, ${percent(one.self, state.whole[0])} of it outside of the application` : "";
+  }
+
+  // How many functions have changed, where the page knows.
+  function found() {
+    if (state.by !== state.comparison.by || state.figure !== WEIGHT) return "";
+    const count = state.rows.filter((one) => one.changed).length;
+    const functions = count === 1 ? "1 function" : `${count || "no"} functions`;
+    return `; ${functions} changed by more than chance`;
   }
 
   function capital(text) {
@@ -473,7 +487,7 @@
     show("frames", state.hasOwn);
     $("widths").closest("label").hidden = !state.comparison;
     $("widths").value = state.widths;
-    $("only-before").hidden = !state.comparison;
+    $("only-before").hidden = !state.comparison || state.widths === 0;
   }
 
   function change(id, field, after = () => {}) {

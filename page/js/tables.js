@@ -126,6 +126,10 @@
     ];
   }
 
+  function cellClass(one) {
+    return one.number ? `number ${one.key}` : one.key;
+  }
+
   function compare(one, other, key) {
     const a = one[key],
       b = other[key];
@@ -152,15 +156,13 @@
     for (const one of list) {
       const sort = one.key;
       if (!one.title) {
-        head.append(element("th", {class: "number"}));
+        head.append(element("th", {class: cellClass(one)}));
         continue;
       }
       const order = sort !== key ? "none" : (sort === "name") === !state.reverse ? "ascending" : "descending";
       const button = element("button", {type: "button", title: one.about}, one.title);
       button.addEventListener("click", () => view.sortBy(sort, sort === key ? !state.reverse : false));
-      head.append(
-        element("th", {class: one.number ? "number" : null, scope: "col", "aria-sort": order}, button),
-      );
+      head.append(element("th", {class: cellClass(one), scope: "col", "aria-sort": order}, button));
     }
     const body = element("tbody");
     for (const row of rows) {
@@ -173,7 +175,7 @@
         line.append(
           element(
             "td",
-            {class: one.number ? `number ${one.key}` : one.key},
+            {class: cellClass(one)},
             ...(Array.isArray(cell) ? cell : [cell]),
             one.extra ? one.extra(row) : "",
           ),

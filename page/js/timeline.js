@@ -1,4 +1,4 @@
-// Bars of the selected kind over time. Dragging selects a span of time.
+// Bars of the selected kind over time. Dragging selects a span of time, and so do the arrow keys.
 (function () {
   const SVG = "http://www.w3.org/2000/svg";
   const BARS = 240,
@@ -33,7 +33,13 @@
   probescope.timeline = function (place, values, span, choose) {
     place.replaceChildren();
     const width = Math.max(320, place.clientWidth);
-    const svg = draw("svg", {width, height: HEIGHT + AXIS, role: "img", "aria-label": "figures over time"});
+    const svg = draw("svg", {
+      width,
+      height: HEIGHT + AXIS,
+      tabindex: 0,
+      role: "group",
+      "aria-label": "figures over time; the arrow keys select a span of time, with Shift its end",
+    });
     const most = Math.max(...values, 0);
     const each = (width / span.buckets) * span.each;
     values.forEach((value, i) => {
@@ -93,8 +99,30 @@
       if (moved) choose(Math.floor(ends[0]), Math.max(Math.floor(ends[0]) + 1, Math.ceil(ends[1])));
       else choose(0, span.buckets);
     });
+    svg.addEventListener("keydown", (event) => {
+      const chosen = event.key === "Escape" ? [0, span.buckets] : moved(span, event);
+      if (!chosen) return;
+      event.preventDefault();
+      event.stopPropagation();
+      choose(...chosen);
+      place.querySelector("svg").focus();
+    });
     place.append(svg);
   };
+
+  // The span of time after an arrow key: the next one of the same length, with Shift another end. From
+  // the whole time, the first or the last bar.
+  function moved(span, event) {
+    const step = {ArrowLeft: -span.each, ArrowRight: span.each}[event.key];
+    if (!step) return null;
+    if (span.from === 0 && span.to >= span.buckets)
+      return step > 0 ? [0, span.each] : [span.buckets - span.each, span.buckets];
+    if (event.shiftKey)
+      return [span.from, Math.max(span.from + span.each, Math.min(span.buckets, span.to + step))];
+    const length = span.to - span.from;
+    const from = Math.max(0, Math.min(span.buckets - length, span.from + step));
+    return [from, from + length];
+  }
 
   // The number of buckets of each bar.
   probescope.ofEachBar = (buckets) => Math.ceil(buckets / BARS);

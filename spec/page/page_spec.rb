@@ -129,7 +129,10 @@ RSpec.describe "The page", :browser, full: "a browser takes a second for each pa
 
   it "tells what was recorded, and shows the application's functions first" do
     open_page(shop) do |tab|
-      expect(text(tab, "#facts")).to include("4711", "ruby 3.1.2", "30.0 s", "0.42 %", "nothing", "*/shop/*")
+      samples = shop.cells.sum { |cell| cell[2].zero? ? cell[4] : 0 }
+      expect(text(tab, "#facts"))
+        .to include("4711", "ruby 3.1.2", "cpu, alloc", "30.0 s", "0.42 %", "nothing", "*/shop/*",
+                    "#{samples.to_s.sub(/(?=...\z)/, ",")} samples: shares ±")
       expect(names(tab)).to start_with("Shop::Report#render").and end_with("(outside of the application)")
       click(tab, "#by [value=self]")
       expect(names(tab).first).to eq("String#gsub")
@@ -169,6 +172,19 @@ RSpec.describe "The page", :browser, full: "a browser takes a second for each pa
       tab.mouse.move(x: left + (width * 0.201), y: top + 20).down
          .move(x: left + (width * 0.299), y: top + 20).up
       expect(tab.evaluate("location.hash")).to eq("#from=6&to=9")
+    end
+  end
+
+  it "selects a span of time by the arrow keys" do
+    open_page(shop) do |tab|
+      tab.evaluate("document.querySelector('#bars svg').focus()")
+      selected = {[] => "", [:right] => "#from=0&to=1", [%i[shift right]] => "#from=0&to=2",
+                  %i[right right] => "#from=2&to=4", [%i[shift left]] * 3 => "#from=2&to=3",
+                  [:left] * 4 => "#from=0&to=1", [:escape] => "", [:left] => "#from=29&to=30"}
+      selected.each do |keys, address|
+        tab.keyboard.type(*keys) if keys.any?
+        expect(tab.evaluate("location.hash")).to eq(address), keys.inspect
+      end
     end
   end
 
@@ -309,6 +325,7 @@ RSpec.describe "The page", :browser, full: "a browser takes a second for each pa
         expect(names(tab).first).to eq("Shop::Cart#total")
         expect(texts(tab, "#rows tbody tr:first-child td")[3]).to match(%r{\A\+2\d\d ms / s})
         expect(texts(tab, "#rows .yes").size).to eq(1)
+        expect(text(tab, "#whole")).to end_with("; 1 function changed by more than chance")
         colours = boxes(tab).zip(all(tab, "#graph rect", "one.getAttribute('fill')")).to_h
         expect(colours["+ Shop::Cart#total"]).to eq("var(--more-5)")
         expect(told.reject { |url| url.start_with?("file://") }).to eq([])
