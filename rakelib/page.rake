@@ -50,4 +50,17 @@ end
 namespace :page do
   desc "Fetch the libraries of the page by npm, and compare them with page/vendor/vendor.yml"
   task(:vendor) { PageVendor.fetch }
+
+  desc "Make the images of the page in docs/img, as root with bpftrace and Chromium; look at each one"
+  task :screenshots do
+    # The images show paths: of a folder that is the same on each machine.
+    home = "/srv/freight-desk"
+    make = 'mount --bind . "$1" && cd "$1" && exec "$0" -r ./rakelib/screenshots -e Screenshots.make'
+    mkdir_p home
+    begin
+      Bundler.with_unbundled_env { sh "unshare", "--mount", "sh", "-c", make, RbConfig.ruby, home }
+    ensure
+      rmdir home
+    end
+  end
 end

@@ -6,6 +6,7 @@ python load.py --seconds 10
 
 import argparse
 import http.client
+import itertools
 import json
 import signal
 import sys
@@ -88,6 +89,8 @@ def options():
     add("--threads", type=int, default=4, metavar="N", help="clients at a time (%(default)s)")
     add("--seconds", type=float, default=10.0, metavar="S", help="how long (%(default)s)")
     add("--requests", type=float, default=float("inf"), metavar="N", help="stop after so many requests")
+    rate = "at most N requests a second, of all clients together"
+    add("--rate", type=float, metavar="N", help=rate)
     fields = "one JSON object: requests, failed, seconds, per_second, latency_ms"
     add("--json", action="store_true", help=fields)
     return parser.parse_args()
@@ -99,10 +102,12 @@ def main():
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())
     started = time.monotonic()
-    left = [chosen.requests]
+    left, sent = [chosen.requests], itertools.count(1)
 
     def go():
         left[0] -= 1
+        if chosen.rate:
+            stopped.wait(max(0, next(sent) / chosen.rate - (time.monotonic() - started)))
         return not stopped.is_set() and left[0] >= 0 and time.monotonic() - started < chosen.seconds
 
     clients = [Client(chosen.url) for _ in range(chosen.threads)]

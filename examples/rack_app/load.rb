@@ -15,6 +15,7 @@ OptionParser.new("Usage: ruby load.rb [options]   (Ctrl-C ends it; it prints wha
   parser.on("--threads N", Integer, "clients at a time (#{options[:threads]})")
   parser.on("--seconds S", Float, "how long (#{options[:seconds]})")
   parser.on("--requests N", Integer, "stop after so many requests")
+  parser.on("--rate N", Float, "at most N requests a second, of all clients together")
   parser.on("--json", "one JSON object: requests, failed, seconds, per_second, latency_ms")
   parser.separator "\nExamples:\n  ruby load.rb --seconds 60\n" \
                    "  ruby load.rb --threads 1 --requests 1000 --json | jq .latency_ms.p99"
@@ -94,7 +95,15 @@ stopped = false
 %w[INT TERM].each { |signal| trap(signal) { stopped = true } }
 started = now.call
 left = options[:requests] || Float::INFINITY
-go = -> { !stopped && now.call - started < options[:seconds] && (left -= 1) >= 0 }
+sent = 0
+wait = lambda do
+  early = ((sent += 1) / options[:rate]) - (now.call - started)
+  sleep(early) if early.positive?
+end
+go = lambda do
+  wait.call if options[:rate]
+  !stopped && now.call - started < options[:seconds] && (left -= 1) >= 0
+end
 clients = Array.new(options[:threads]) { Client.new(URI(options[:url])) }
 clients.map { |client| Thread.new { client.run(&go) } }.each(&:join)
 seconds = now.call - started
