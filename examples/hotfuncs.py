@@ -120,6 +120,8 @@ def options():
     add("--fixed", action="store_true", help="take the checksum from zlib")
     add("--clock", action="store_true", help="print the CPU time of each method, by its own clock")
     add("--parcels", type=float, default=float("inf"), metavar="N", help="stop after N parcels")
+    rate = "at most N parcels a second, so that both do the same work"
+    add("--rate", type=float, metavar="N", help=rate)
     add("--seconds", type=float, metavar="S", help="stop after S seconds")
     return parser.parse_args()
 
@@ -150,6 +152,8 @@ def main():
 
     while not word["stop"] and depot.parcels < chosen.parcels:
         depot.handle()
+        if chosen.rate:
+            time.sleep(max(0, depot.parcels / chosen.rate - (time.monotonic() - started[1])))
         if word["report"]:
             word["report"] = False
             report()

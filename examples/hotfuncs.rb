@@ -113,6 +113,7 @@ OptionParser.new("usage: ruby examples/hotfuncs.rb [options]   " \
   parser.on("--fixed", "take the checksum from Zlib")
   parser.on("--clock", "print the CPU time of each method, by its own clock")
   parser.on("--parcels N", Integer, "stop after N parcels")
+  parser.on("--rate N", Float, "at most N parcels a second, so that both do the same work")
   parser.on("--seconds S", Float, "stop after S seconds")
 end.parse!(into: options)
 
@@ -139,8 +140,15 @@ Thread.new { sleep(options[:seconds]) && stopped = true } if options[:seconds]
 $stdout.sync = true
 puts "hotfuncs: pid #{Process.pid}", "ready"
 
+# Waits until the next parcel is due.
+wait = lambda do
+  early = (depot.parcels / options[:rate]) - spent.call.last
+  sleep(early) if early.positive?
+end
+
 until stopped || depot.parcels >= options[:parcels]
   depot.handle
+  wait.call if options[:rate]
   next unless asked
 
   asked = false

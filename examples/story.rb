@@ -1,9 +1,12 @@
 # frozen_string_literal: true
 
 # bin/demo runs this in Ruby and, with DEMO_PYTHON, in Python. It starts each example, runs the real
-# command on it, then starts the fixed one, and prints how much less CPU the work takes. With the
-# word `waits` it tells of a lock and of system calls that fail: it names the row of the answer that
-# has the reason, and prints what the fixed program does better.
+# command on it, then starts the fixed one, and prints how much less CPU the work takes. In the end it
+# records a program and its fix, and writes a page that compares both. With the word `waits` it tells
+# of a lock and of system calls that fail: it names the row of the answer that has the reason, and
+# prints what the fixed program does better.
+require "fileutils"
+require "open3"
 require "rbconfig"
 
 # A running example and its cost.
@@ -36,6 +39,30 @@ class Example
     table = answer.drop_while { |line| !line.strip.empty? }.drop(1).take_while { |line| !line.strip.empty? }
     headings, *rows = table.map { |line| line.strip.split(/ {2,}/) }
     rows.map { |cells| Hash.new("-").merge!(headings.zip(cells).to_h) }
+  end
+
+  # Records the process into the file, beside what else runs. Returns a thread, whose value is the last
+  # line that the command prints.
+  def record(path)
+    command = ["record", "-p", @pid.to_s, "-d", "8", "--force", "-o", path]
+    puts "$ probescope #{command.join(" ")} &"
+    Thread.new do
+      output, status = Open3.capture2e(*RUN, *command)
+      status.success? or abort "demo: the recording failed: #{output}"
+      output.lines.last
+    end
+  end
+
+  # Seconds of its life and units of work so far.
+  def counted
+    now = counters
+    [now["wall"], now.values.first]
+  end
+
+  # Units of work in a second, since it counted that.
+  def rate_since(counted)
+    seconds, units = self.counted.zip(counted).map { |now, then_| now - then_ }
+    units / seconds
   end
 
   # Microseconds of CPU for one unit of work, over two seconds without a tracer: the kernel's CPU
@@ -80,6 +107,10 @@ class Example
   end
 end
 
+# Where the recordings and the pages are.
+PAGES = "tmp/demo"
+
+# Returns the microseconds of CPU for one unit of work.
 def measure(script, command, *options)
   example = Example.new(script, *options)
   cost = example.cpu_per_unit
@@ -95,7 +126,37 @@ def tell(title, script, command, unit)
   after = measure(script, command, "--fixed")
   puts format("CPU for one %<unit>s: %<before>.0f us before, %<after>.0f us with the fix: %<drop>.0f %% less",
               unit: unit, before: before, after: after, drop: (1 - (after / before)) * 100), ""
+  before
 end
+
+# Records the parcel service and its fix while both do the same work in a second, and compares the
+# recordings. Returns the page.
+def compare(title, script, language, rate)
+  examples = []
+  puts "== #{title}", ""
+  FileUtils.mkdir_p(PAGES)
+  files = %w[before after].map { |which| "#{PAGES}/#{language}-#{which}.pb.gz" }
+  [[], ["--fixed"]].each { |fix| examples << Example.new(script, "--rate", rate.to_s, *fix) }
+  first = examples.map(&:counted)
+  puts examples.zip(files).map { |example, file| example.record(file) }.map(&:value)
+  work = examples.zip(first).map { |example, counted| example.rate_since(counted) }
+  puts format("parcels in a second: %.0f before, %.0f after", *work), ""
+  page = "#{PAGES}/#{language}.html"
+  [[], ["--force", "-o", page]].each { |options| show("diff", *files, *options) }
+  page
+ensure
+  examples.each(&:stop)
+end
+
+# Runs a command that needs no process.
+def show(*command)
+  puts "$ probescope #{command.join(" ")}"
+  system(*Example::RUN, *command) or abort "demo: the command failed"
+  puts
+end
+
+# The program does so many units a second in 0.4 s of CPU time.
+def rate(cost) = (400_000 / cost).round
 
 # How the row that has the reason is found, what it says, and what the program counts for a user.
 WAITS = {
@@ -155,8 +216,13 @@ if ARGV == ["waits"]
   exit
 end
 tell "A parser is slow, and no log says why", "deepstack.rb", "exceptions", "document"
-tell "A parcel service is slow, and its code looks fine", "hotfuncs.rb", "hot", "parcel"
-exit unless ENV["DEMO_PYTHON"]
-tell "In Python: a parser is slow, and its log is full of what nobody reads",
-     "deepstack.py", "exceptions", "document"
-tell "In Python: a parcel service is slow, and its code looks fine", "hotfuncs.py", "hot", "parcel"
+cost = tell("A parcel service is slow, and its code looks fine", "hotfuncs.rb", "hot", "parcel")
+pages = [compare("The parcel service before and after", "hotfuncs.rb", "ruby", rate(cost))]
+if ENV["DEMO_PYTHON"]
+  tell "In Python: a parser is slow, and its log is full of what nobody reads",
+       "deepstack.py", "exceptions", "document"
+  cost = tell("In Python: a parcel service is slow, and its code looks fine", "hotfuncs.py", "hot", "parcel")
+  pages << compare("In Python: the parcel service before and after", "hotfuncs.py", "python", rate(cost))
+end
+puts "These pages show what the fixes have changed, as flame graphs. Open them in a browser:"
+pages.each { |page| puts "  #{File.expand_path(page)}" }
