@@ -83,7 +83,7 @@
   const TOLD_BY = {process: "by the process's roots", glob: "by --own", entry: "by its entry point"};
   function own({by, globs}) {
     if (by === "none") return ["not told apart", "libraries count for themselves"];
-    return [globs && globs.length ? globs.join(", ") : "its own folders", TOLD_BY[by]];
+    return [[...(by === "process" ? ["its own folders"] : []), ...globs].join(", "), TOLD_BY[by]];
   }
 
   function duration(seconds) {
