@@ -93,8 +93,8 @@ class BuildExtension(build_ext):
 
 
 class BuildPython(build_py):
-    """Adds the bpftrace programs and the page, which belong to both languages, and the .pth file, whose place is
-    beside the package.
+    """Adds the bpftrace programs and the page, which belong to both languages, and the .pth file, whose
+    place is beside the package.
     """
 
     def run(self):
