@@ -156,7 +156,8 @@ module Probescope
       # With -p, the number need not be the process's, but must be the same in all events. Rows of a
       # flush come from one thread; all other events come from the application's threads.
       def check_threads
-        refuse_threads_for_processes unless @probes.all? { |name| name.match?(/__stats\z|\Astats__done\z/) }
+        rows = /__stats\z|\Astats__done\z|\Astack__/
+        refuse_threads_for_processes unless @probes.all? { |name| name.match?(rows) }
       end
 
       def refuse_threads_for_processes
@@ -167,7 +168,7 @@ module Probescope
 
         raise Error.new("bpftrace #{bpftrace} takes threads for processes in a PID namespace like this one",
                         "use bpftrace 0.24.2 or later, or run the command on the host; " \
-                        "exceptions, hot, calls and alloc work with -p PID")
+                        "exceptions, hot, lines, record, calls and alloc work with -p PID")
       end
 
       def observe

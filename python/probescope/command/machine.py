@@ -168,14 +168,14 @@ def check_numbers(found: Bpftrace, probes: List[str]) -> None:
     come from the application's threads.
     """
     if os.readlink("/proc/self/ns/pid") == INITIAL_PIDS or all(
-        re.search("__stats$|^stats__done$", name) for name in probes
+        re.search("__stats$|^stats__done$|^stack__", name) for name in probes
     ):
         return
     if THREADS_FOR_PROCESSES[0] <= found.numbers < THREADS_FOR_PROCESSES[1]:
         raise CommandError(
             f"bpftrace {found.version} takes threads for processes in a PID namespace like this one",
             "use bpftrace 0.24.2 or later, or run the command on the host; "
-            "exceptions, hot, calls and alloc work",
+            "exceptions, hot, lines, record, calls and alloc work",
         )
 
 
