@@ -318,8 +318,9 @@ def seconds(count, pay, **bounds):
         for number, (name, ms) in enumerate((("Shop#pay", pay), ("Shop#list", 900))):
             lines.append(f"f 7 {len(lines) + 1} {number + 1} 0 5 1 1 100\t{name}")
             lines.append(f"s 7 {len(lines) + 1} 1 {number + 1} 71 0 {ms} {ms * 10**6} {ms}")
-        moment = (second + 2) * 10**9
-        lines.append(f"= 7 {len(lines) + 1} {second + 1} {moment} 1000000000 500000000 0 0 0 40")
+        passed = second + 1
+        times = f"{(passed + 1) * 10**9} {passed * 10**9} {passed * 5 * 10**8}"
+        lines.append(f"= 7 {len(lines) + 1} {passed} {times} 0 0 0 {passed * 40}")
     _, recording = shop(lines, **bounds)
     process = {**METADATA["processes"][0], "wall_ns": count * 10**9}
     recording.metadata["processes"] = [process]
@@ -373,3 +374,11 @@ def test_convert_and_diff_print_tables_and_write_files(tmp_path, capsys):
     told = capsys.readouterr()
     assert "--own nowhere.rb: no file matches" in told.err
     assert "outside of the application" in told.out
+
+
+def test_a_line_that_was_given_up_and_comes_late_is_lost():
+    lines = StackLines(Recorder(KINDS), 7, lambda threads: None)
+    for number in [*range(2, 4100), 1]:
+        lines.receive(f"p 7 {number} {number}\t/srv/app.py")
+    lines.rest()
+    assert lines.numbered.missing == 1

@@ -40,6 +40,23 @@ RSpec.describe Probescope::Profile::Recorder do
     expect(paths(profiles.recording(mixed))).to eq(paths(profiles.recording(lines)))
   end
 
+  it "takes the first lines of a process that is chosen later, and names that only other processes gave" do
+    recorder = Probescope::Profile::Recorder.new(Probescope::Profile::KINDS)
+    chosen = []
+    stacks = Probescope::Tracing::StackLines.new(recorder, process: ->(pid) { pid if chosen.include?(pid) })
+    names, figures = lines.partition { |line| line.match?(/\A[fp] /) }
+    names.each { |line| stacks.receive(line.sub(" 7 ", " 8 ")) }
+    figures = figures.each.with_index(1).map { |line, i| line.sub(/ 7 \d+/, " 7 #{i}") }
+    figures.first(3).each { |line| stacks.receive(line) }
+    chosen << 7
+    figures.drop(3).each { |line| stacks.receive(line) }
+    stacks.rest(7, nil)
+    expect([stacks.missing(7, nil), stacks.states.keys, recorder.lost_paths]).to eq([0, [7], 0])
+    found = recorder.recording(profiles.metadata(recorder), [7])
+    expect(paths(found)).to eq(paths(profiles.recording(lines)))
+    expect(found.frames.map(&:path).uniq).to include("/srv/shop/app.rb")
+  end
+
   it "counts lines that did not arrive, and paths without names, whose figures it keeps" do
     recorder = Probescope::Profile::Recorder.new(Probescope::Profile::KINDS)
     stacks = Probescope::Tracing::StackLines.new(recorder)

@@ -23,6 +23,8 @@ module Probescope
       MOST_DEPTH = 300
       # ns
       BUCKET = 1_000_000_000
+      # The most descriptions of each sort that are kept of processes that are not recorded.
+      MOST_OF_OTHERS = 1 << 16
       # The part of their kind below which figures are charged to a caller.
       SMALL = 0.0001
 
@@ -48,6 +50,7 @@ module Probescope
         @ids = {0 => 0} # id => number of the node
         @described = [nil] # [parent's id, function, line, defined, flags, number of the file]
         @paths = {} # number of the file => path
+        @of_others = {path: {}, file: {}} # {id => description}, {number of the file => path}
         @requests = {} # number => "METHOD PATH"
         @names = {} # each name once
         @text = 0
@@ -69,6 +72,13 @@ module Probescope
       end
 
       def file(number, path) = name(@paths, number, path)
+
+      # The same from a process that is not recorded. bpftrace prints a description a few times for all
+      # processes, so the description of a path may come from such a process alone. What a recorded
+      # process says comes first.
+      def path_of_another(id, *description) = keep_of_others(:path, id, description)
+      def file_of_another(number, path) = keep_of_others(:file, number, path)
+
       def request(number, text) = name(@requests, number, text)
 
       # Figures of the second of a process that began and ended at these times, in ns of the clock that
@@ -103,10 +113,14 @@ module Probescope
       attr_reader :dropped
 
       # The number of paths, also of callers, whose description did not arrive.
-      def lost_paths = used.count { |node| @described[node].nil? }
+      def lost_paths
+        adopt
+        used.count { |node| @described[node].nil? }
+      end
 
       # A Recording of what has arrived of these processes. metadata: docs/schema/recording.json.
       def recording(metadata, pids)
+        adopt
         found = Recording.new(@kinds, metadata)
         nodes, depths = {0 => 0}, [0]
         @recording.each_cell do |bucket, series, kind, node, *figures|
@@ -120,6 +134,26 @@ module Probescope
       end
 
       private
+
+      def keep_of_others(sort, number, described)
+        known = @of_others[sort]
+        known[number] ||= described if known.size < MOST_OF_OTHERS
+      end
+
+      # Takes over the descriptions that only other processes have given.
+      def adopt
+        others = @of_others[:path]
+        return if others.empty?
+
+        ids = @ids.invert
+        waiting = used.select { |node| @described[node].nil? }.map { |node| ids[node] }
+        while (id = waiting.pop)
+          description = others.delete(id) or next
+          path(id, *description)
+          parent = description.first
+          waiting << parent if @ids[parent] && @described[@ids[parent]].nil?
+        end
+      end
 
       # Counts a new text towards the bound.
       def kept(text)
@@ -199,7 +233,8 @@ module Probescope
         return Frame.new(LOST, "", 0, 0, false, true) unless described
 
         _, function, line, defined, flags, file = described
-        Frame.new(function, @paths.fetch(file, ""), line, defined, flags.anybits?(OWN), flags.anybits?(WHAT))
+        path = @paths[file] || @of_others[:file].fetch(file, "")
+        Frame.new(function, path, line, defined, flags.anybits?(OWN), flags.anybits?(WHAT))
       end
 
       # Returns whether a further step may help.

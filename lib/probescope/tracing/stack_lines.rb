@@ -13,6 +13,13 @@ module Probescope
       # {mark => how many figures such a line has behind the process and its number}
       FIGURES = {"f" => 6, "p" => 1, "r" => 1, "s" => 7, "=" => 8}.freeze
 
+      # Lines that are kept of processes that are not traced: a process may be known to be traced only
+      # after its first lines. The oldest process is forgotten where there are too many.
+      WAITING_PROCESSES = 32
+      WAITING_LINES = 4096
+
+      NAME_BYTES = 199
+
       # The sums of the interval that a line "=" tells.
       SUMS = %i[wall_ns cpu_ns looking_ns dropped missed taken].freeze
 
@@ -28,6 +35,7 @@ module Probescope
         @recorder = recorder
         @process = process
         @second = second
+        @waiting = {} # {pid => [[number, line], ...]} of processes that are not traced, or not yet
         @states = Hash.new do |all, pid|
           all[pid] = State.new(Numbered.new, nil, nil, [], Hash.new(0), 0, *SUMS.map { 0 })
         end
@@ -42,9 +50,12 @@ module Probescope
         mark, *words = head.split
         pid, number, *figures = words.map { |word| Integer(word, exception: false) }
         return if number.nil? || figures.include?(nil) || FIGURES[mark] != figures.size
-        return unless (pid = @process[pid])
 
-        @states[pid].numbered.push(number, [mark, figures, name.scrub]) { |line| take(pid, line) }
+        line = [mark, figures, cut(name)]
+        return wait(pid, number, line) unless (process = @process[pid])
+
+        @waiting.delete(pid)&.each { |one| push(process, *one) }
+        push(process, number, line)
       end
 
       # For the end of the trace. last: the number of the process's last line, or nil.
@@ -55,13 +66,29 @@ module Probescope
 
       private
 
+      # Of a text that has no room, bpftrace 0.27 prints 200 bytes and "..", earlier versions 199 bytes.
+      def cut(name) = name.bytesize > NAME_BYTES ? name.byteslice(0, NAME_BYTES).scrub : name.scrub
+
+      def push(pid, number, line) = @states[pid].numbered.push(number, line) { |one| take(pid, one) }
+
+      def wait(pid, number, line)
+        mark, figures, name = line
+        case mark
+        when "f" then @recorder.path_of_another(*description(figures, name))
+        when "p" then @recorder.file_of_another(figures.first, name)
+        end
+        @waiting.shift if !@waiting.key?(pid) && @waiting.size >= WAITING_PROCESSES
+        lines = @waiting[pid] ||= []
+        lines << [number, line] if lines.size < WAITING_LINES
+      end
+
       # line: [mark, figures, name], or the number of lost lines.
       def take(pid, line)
         return if line.is_a?(Integer)
 
         mark, figures, name = line
         case mark
-        when "f" then described(figures, name)
+        when "f" then @recorder.path(*description(figures, name))
         when "p" then @recorder.file(figures.first, name)
         when "r" then @recorder.request(figures.first, name)
         when "s" then grew(@states[pid], figures)
@@ -69,9 +96,10 @@ module Probescope
         end
       end
 
-      def described(figures, name)
-        id, parent, line, defined, flags, file = figures
-        @recorder.path(id, parent, name, line, defined, flags, file)
+      # Arguments of Profile::Recorder#path.
+      def description(figures, name)
+        id, parent, *others = figures
+        [id, parent, name, *others]
       end
 
       def grew(state, figures)

@@ -13,8 +13,15 @@ MOST = 1 << 17
 FIGURES = {"f": 6, "p": 1, "r": 1, "s": 7, "=": 8}
 # How many lines may be missing before a line that has not arrived is given up.
 PATIENCE = 4096
+NAME_BYTES = 199
 
 Line = Tuple[str, List[int], str]
+
+
+def _cut(name: str) -> str:
+    """Of a text that has no room, bpftrace 0.27 prints 200 bytes and "..", earlier versions 199 bytes."""
+    raw = name.encode(errors="replace")
+    return raw[:NAME_BYTES].decode(errors="replace") if len(raw) > NAME_BYTES else name
 
 
 class StackLines:
@@ -52,10 +59,10 @@ class StackLines:
             return
         if FIGURES.get(mark) != len(figures):
             return
-        self.numbered.arrived(number)
         if number < self._next:  # was given up
             return
-        self._held[number] = mark, figures, name
+        self.numbered.arrived(number)
+        self._held[number] = mark, figures, _cut(name)
         self._hand_out()
         if len(self._held) > PATIENCE:
             self._next = min(self._held)
