@@ -93,7 +93,13 @@ module Probescope
       def ending_early(client)
         catch_signals(client)
         yield
+      ensure
+        # Its process has a copy of the pipe that keeps the trace going.
+        @checkpoints.stop
       end
+
+      # With -d, the program itself ends the interval, so what arrives while bpftrace leaves is of it.
+      def told(answer) = (super unless answer[:is] == "leaving" && @seconds != FOR_EVER)
 
       def recorded? = @lines.states.any? { |_, state| state.wall_ns.positive? }
 
@@ -171,8 +177,8 @@ module Probescope
       # Takes what has arrived, and says what is missing. result: nil after a failure.
       def check(result)
         missing = missing(result)
-        checks(result).of_a_stream(closed: false, told: false, missing: missing) if result
-      rescue Tracing::Error => e
+        checks(result).of_a_stream(closed: false, told: false, missing: missing, samples: true) if result
+      rescue StandardError => e
         @failed = e
       ensure
         tell_losses if @failed
@@ -188,7 +194,8 @@ module Probescope
       # Gives up the lines that have not arrived, and returns how many they are.
       def missing(result)
         @lines.states.each_key { |pid| @lines.rest(pid, last_number(result, pid)) }
-        @missing = @lines.states.sum { |pid, state| state.numbered.missing(last_number(result, pid)) }
+        missing = @lines.states.sum { |pid, state| state.numbered.missing(last_number(result, pid)) }
+        @missing = [missing, output.lost_events].max
       end
 
       # The weight of what did not arrive, {kind => weight}: the program adds up all of it.

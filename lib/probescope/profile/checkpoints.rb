@@ -24,6 +24,7 @@ module Probescope
 
       # Called often, once there is something to write. Begins a checkpoint when it is time.
       def step
+        return if @stopped
         return collect if @child
         return if now - @began < @every
 
@@ -31,8 +32,9 @@ module Probescope
         start
       end
 
-      # Ends a checkpoint that is under way.
+      # Ends a checkpoint that is under way. There are no more.
       def stop
+        @stopped = true
         return unless @child
 
         Process.kill(:KILL, @child)

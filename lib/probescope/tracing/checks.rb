@@ -46,11 +46,12 @@ module Probescope
       # A stream shows nothing that arrives while bpftrace detaches, so the end of the trace may
       # lack events. closed: whether the command ended the trace early, and shows nothing more.
       # told: whether anything was shown. missing: how many events did not arrive, by the command's
-      # own count.
-      def of_a_stream(closed:, told:, missing: 0)
+      # own count. samples: whether what was shown are samples.
+      def of_a_stream(closed:, told:, missing: 0, samples: false)
         ended
         served
         notes
+        scheduled if samples
         told && !@result.maps? ? cut_off : ends
         others
         lost(missing) unless closed

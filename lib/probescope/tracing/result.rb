@@ -224,8 +224,11 @@ module Probescope
       # Switches of threads of which offcpu.bt saw only one side.
       def missed = total("missed")
 
-      # The number of the last event that flow.bt printed of a process, or nil.
-      def last_number(pid) = Result.number(@output.maps.dig("number", pid.to_s))
+      # The number of the last event that a program printed of a process, or nil.
+      def last_number(pid)
+        numbers = @output.maps.fetch("number", {})
+        Result.number(@ended[:by_pid] ? numbers.values.first : numbers[pid.to_s])
+      end
 
       # Whether the process ended during the trace. pid: as the program prints it.
       def ended?(pid)
@@ -235,7 +238,7 @@ module Probescope
       # What other processes with the same library file sent: how many processes were switched on,
       # and how many of their rows were dropped.
       def others
-        rows = @output.maps.fetch("row", {})
+        rows = @output.maps["row"] || @output.maps.fetch("weight", {})
         {processes: @ended.fetch(:others),
          rows: @ended[:by_pid] ? 0 : rows.keys.count { |key| !wanted.include?(Result.pid(key)) }}
       end

@@ -21,7 +21,7 @@ from probescope.command.programs import probes, program
 from probescope.command.result import Result, iso, numbers, ratio
 from probescope.command.stack_lines import StackLines
 from probescope.command.terminal import Terminal
-from probescope.command.text import clean, size, to_json
+from probescope.command.text import clean, share, size, to_json
 from probescope.profile.checkpoints import Checkpoints
 from probescope.profile.destination import Destination
 from probescope.profile.recorder import Recorder
@@ -51,7 +51,7 @@ def run(options: Any) -> int:
     names = probes(path)
     machine.check_numbers(bpftrace, names)
     semaphores = trace.check_process(process, names) if process else []
-    output = Output(options, names, destination)
+    output = Output(options, destination)
     if process:
         output.result.entry = process.entry()
     words = trace.command(bpftrace.path, options.pid, str(path), trace.closing_of(options.seconds), MAP_KEYS)
@@ -68,6 +68,7 @@ def run(options: Any) -> int:
                 _record(measurement, semaphores, options, output)
             except Exception as error:  # it does not lose what was recorded until then
                 output.failed = error
+                output.hold()
                 measurement.end()
             recording, written = output.write()
     finally:
@@ -127,14 +128,13 @@ def _pages() -> int:
 class Output:
     """Takes bpftrace's output, and writes the file at the end."""
 
-    def __init__(self, options: Any, names: List[str], destination: Destination) -> None:
+    def __init__(self, options: Any, destination: Destination) -> None:
         self.result = Result(options.pid, PROGRAM)
         # Whether Ctrl-C or a signal has ended it.
         self.interrupted = False
         # What has ended the trace, if that was a failure.
         self.failed: Optional[Exception] = None
         self._options = options
-        self._names = names
         self._destination = destination
         self._warnings: List[str] = []
         # The warnings that are held back.
@@ -156,6 +156,7 @@ class Output:
 
     def hold(self) -> None:
         """Holds warnings back until the file is written: the terminal may be gone, or may take no more."""
+        self._checkpoints.stop()  # its process has a copy of the pipe that keeps the trace going
         self._unsaid = self._unsaid or []
 
     def release(self) -> None:
@@ -176,7 +177,7 @@ class Output:
             self.result.lost_events += int(data["events"])
         elif kind == "printf" and not self.failed:
             self._lines.receive(str(data).rstrip("\n"))
-            if self._lines.wall_ns:
+            if self._lines.wall_ns and self._unsaid is None:
                 self._checkpoints.step()
         return []
 
@@ -184,7 +185,6 @@ class Output:
         """Writes the file. Returns the recording and the number of bytes. Raises CommandError when no
         second ended, and when the file cannot be written.
         """
-        self._checkpoints.stop()
         self.hold()
         if self._is_whole:
             self._lines.numbered.fired(self.result.sum("number"))
@@ -228,6 +228,10 @@ class Output:
                 self.say(lost.WARNINGS[name].format(number=number))
         for text in self._lost_weights():
             self.say(text)
+        missed = self.result.missed_by_ticks
+        sampled = self.result.known.get("probes", {}).get("stack__cpu", {}).get("state") == "on"
+        if missed is not None and sampled:
+            self.say(lost.UNCOUNTED["missed_by_ticks"].format(share=share(missed), pid=self.result.pid))
         for text in self._recorder.truncated:
             self.say(f"shortened: {text}")
         if self._recorder.lost_paths:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from probescope.command.own_code import Frame, choose
+from probescope.command.own_code import Frame, Own, choose
 
 # Type and unit of a value in a pprof file.
 Type = Tuple[str, str]
