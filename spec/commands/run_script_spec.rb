@@ -113,12 +113,16 @@ RSpec.describe "run, script and help" do
   end
 
   # Every command that runs a program: {name of its script => path of its program}.
-  def programs_of_commands
+  # Where the program has another name than its command.
+  names = {"hot" => "hot_own", "lines" => "lines_own", "record" => "stacks"}
+
+  define_method(:programs_of_commands) do
     commands = Probescope::CLI::COMMANDS.keys.map { |name| Probescope::CLI.command(name) }
     commands.select { |one| one < Probescope::Commands::Measuring }.flat_map do |one|
       path = one.new.send(:program_path)
       name = one.name.split("::").last.downcase
-      [[name, path], *([["#{name}_by_request", path.sub(".bt", "_by_request.bt")]] if one::BY_REQUEST)]
+      by_request = path.sub(/(_own)?\.bt/, "_by_request.bt")
+      [[names.fetch(name, name), path], *([["#{name}_by_request", by_request]] if one::BY_REQUEST)]
     end
   end
 
@@ -129,8 +133,8 @@ RSpec.describe "run, script and help" do
     programs = programs_of_commands + thresholds.map do |file|
       [File.basename(file, ".bt"), Probescope::Tracing::Program.path(file)]
     end
-    expect(programs.map(&:first))
-      .to include("slow", "slow_by_request", "slow1ms", "hot_by_request", "stat", "flow", "requests")
+    some = %w[slow slow_by_request slow1ms hot_by_request hot_own stacks stat flow requests]
+    expect(programs.map(&:first)).to include(*some)
     programs.each do |name, path|
       expect(probescope("script", name).out).to eq(File.read(path)), name
       command = [Support::Python.interpreter, "-m", "probescope", "script", name]

@@ -10,8 +10,9 @@ module Probescope
       USAGE = "script [NAME]"
       ABOUT = <<~TEXT
         Prints the bpftrace program of a command; without a name, lists all programs. The program for
-        --by-request is NAME_by_request. slow has a program for each of its thresholds, slow1ms, slow10ms
-        and slow100ms; slow10ms is the default.
+        --by-request is NAME_by_request. hot_own and lines_own are the programs of hot and lines by own
+        code, hot and lines those by self. stacks is the program of record. slow has a program for each
+        of its thresholds, slow1ms, slow10ms and slow100ms; slow10ms is the default.
       TEXT
       EXAMPLES = <<~TEXT
         probescope script
