@@ -67,7 +67,7 @@ RSpec.describe "The package whose helper is root's", :bpf do
 
   it "lets the user trace, and look at a process" do
     process = host_target
-    status, out, err = probescope_of_package("hot", "-p", process.pid, "-d", 1, "--json")
+    status, out, err = probescope_of_package("hot", "-p", process.pid, "-d", 1, "--by", "self", "--json")
     expect(status).to eq(0), err
     expect(JSON.parse(out)["rows"].size).to eq(3)
     expect(JSON.parse(probescope_of_package("status", "-p", process.pid, "--json")[1])["pids"])

@@ -12,7 +12,7 @@ from probescope.command.display import LEAST_WIDTH, NARROWEST
 from probescope.command.errors import Usage
 from probescope.command.main import expanded, main, parser
 from probescope.command.terminal import Terminal, heat, narrowed, shortened, width
-from probescope.command.trace import own_globs, program_name, sort_column, to_file
+from probescope.command.trace import program_name, sort_column, to_file
 from tracing import python
 
 
@@ -104,7 +104,7 @@ def test_options_choose_the_program():
     for words in (("hot", "--own", "a/*", "--by", "self"), ("hot", "--by", "own", "--by-request")):
         with pytest.raises(Usage):
             program_name(options(*words, "-p", "1"))
-    assert own_globs(options("hot", "-p", "1", "--own", "a/*, b/*", "--own", "!c")) == ["a/*", "b/*", "!c"]
+    assert options("hot", "-p", "1", "--own", "a/*, b/*", "--own", "!c").own == ["a/*", "b/*", "!c"]
     with pytest.raises(Usage, match="has no column 'SLEF'"):
         sort_column("hot", "SLEF")
     assert sort_column("hot_by_request", "self").key == "self_share"

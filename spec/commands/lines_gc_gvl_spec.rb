@@ -53,7 +53,8 @@ RSpec.describe "lines, gc and gvl on a Ruby process", :bpf do
         .to include("does not serve gvl__wait: Ruby tells of waits for the VM lock from 3.2 on")
     end
     commands = ["lines", "gc", *("gvl" if has_gvl)].to_h do |name|
-      [name, probescope_start(name, "-p", ruby.pid, "-d", 600, "--json", "--top", 0)]
+      by = %w[--by self] if name == "lines"
+      [name, probescope_start(name, "-p", ruby.pid, "-d", 600, "--json", "--top", 0, *by)]
     end
     ruby.await_on("sample", "gc__done", *("gvl__wait" if has_gvl))
     flushes = ruby.info.header[:flushes]

@@ -181,7 +181,7 @@ RSpec.describe "Several processes", :bpf do
       await("both") { shell.out.scan("ready").size == 2 }
       children = children_of(shell.pid)
       late = nil
-      command = counting("hot", "-p", shell.pid, "--workers", in_each: children) do
+      command = counting("hot", "-p", shell.pid, "--workers", "--by", "self", in_each: children) do
         shell.puts("go")
         late = await("the late one") do
           (children_of(shell.pid) - children).find { |pid| File.readlink("/proc/#{pid}/exe") == copy }

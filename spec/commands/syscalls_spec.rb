@@ -141,7 +141,7 @@ RSpec.describe "syscalls on a Ruby process", :bpf do
   # At each sample the library reads clocks and sets a timer, and jobs read clocks, too. Ruby itself
   # sets a timer at a fork.
   it "has the library's own calls in rows of their own" do
-    hot = probescope_start("hot", "-p", shop.pid, "-d", 600, "--json")
+    hot = probescope_start("hot", "-p", shop.pid, "-d", 600, "--by", "self", "--json")
     shop.await_on("sample__stats")
     (told,) = traced([])
     expect(hot.stop(:INT).exitstatus).to eq(0), hot.err

@@ -411,7 +411,7 @@ RSpec.describe "The commands that trace", :bpf do
     expect(whole["rows"].size).to eq(30)
     expect(whole["warnings"]).to include("--top is for tables: JSON has every row")
     expect(json("calls", rows: 30)["rows"].size).to eq(30)
-    some = json("hot", "--min", 40)
+    some = json("hot", "--by", "self", "--min", 40)
     expect(some["rows"].map { |row| row["function"] }).to eq(%w[Parser#step2 Parser#step1])
     expect(some["rows_left_out"]).to eq(1)
     table = probescope("calls", "-p", host_target.pid, "-d", 1, "--top", 1, "--min", 20).out

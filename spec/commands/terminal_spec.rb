@@ -124,7 +124,7 @@ RSpec.describe "On a terminal, a command" do
 
     it "completes commands and their options in bash" do
       expect(completed("probescope", "ex")).to eq(["exceptions"])
-      expect(completed("probescope", "hot", "--by")).to eq(["--by-pid", "--by-request"])
+      expect(completed("probescope", "hot", "--by")).to eq(["--by-pid", "--by-request", "--by"])
       expect(completed("probescope", "calls", "--by")).to eq(["--by-pid"])
     end
 

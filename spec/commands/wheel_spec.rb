@@ -56,14 +56,14 @@ RSpec.describe "python -m probescope trace", :bpf do
       puts "ready"
       loop { sum }
     RUBY
-    [wheel("hot", process, "-d", 3, "--json"),
-     probescope("hot", "-p", process.pid, "-d", 3, "--json")].each do |told|
+    [wheel("hot", process, "-d", 3, "--by", "self", "--json"),
+     probescope("hot", "-p", process.pid, "-d", 3, "--by", "self", "--json")].each do |told|
       expect(told.json).to fit_the_schema_of("hot")
       row = told.json["rows"].find { |one| one["function"] == "Object#sum" }
       expect(row["builtins"].map { |one| one["function"] }).to eq(["Zlib.crc32"])
       expect(row["builtins"].sum { |one| one["share"] }).to be_within(0.05).of(row["self_share"])
     end
-    expect(wheel("hot", process, "-d", 2).out)
+    expect(wheel("hot", process, "-d", 2, "--by", "self").out)
       .to match(/^SELF .* IN C$/).and match(/Object#sum .* % Zlib\.crc32$/)
   end
 
