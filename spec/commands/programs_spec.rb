@@ -47,7 +47,8 @@ RSpec.describe "The bpftrace programs, by themselves", :bpf do
     await_flushes(process, 140)
     frames = tracer.finish.scan(/^f \d+ \d+ (\d+) /).flatten.tally.except("1")
     expect(frames.size).to be > 100
-    expect(frames.values.max).to be <= 12
+    # bpftrace empties the map in user space, so it prints some frames more often on a busy machine.
+    expect(frames.values.sum.fdiv(frames.size)).to be < 8
   end
 
   # bpftrace attaches the last probe of a program first. If stats__done were attached before the

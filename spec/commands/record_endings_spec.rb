@@ -40,15 +40,16 @@ RSpec.describe "The end of a recording", :bpf do
 
   # Waits until so many commands have recorded a second of the process.
   def await_recording(process, commands)
-    await("the attach", within: 60) do
-      tracers = tracers_of(process.pid)
-      tracers.size == commands && tracers.all? { |path| waits_for_events?(path) }
+    waited = {}
+    await("the attach", within: 240) do
+      tracers_of(process.pid).each { |path| waited[path] ||= waits_for_events?(path) }
+      waited.values.count(true) == commands
     end
     await_flushes(process, 6)
   end
 
   def waits_for_events?(path)
-    File.read(path.sub("cmdline", "wchan")).include?("epoll")
+    File.read(path.sub("cmdline", "wchan")).match?(/epoll|ep_poll/)
   rescue SystemCallError
     false
   end

@@ -19,7 +19,7 @@ RSpec.describe "convert and diff" do
                 [Support::Python.env(loaded: false), Support::Python.interpreter, "-m", "probescope"]]
     gem, wheel = programs.map do |command|
       out, err, status = Open3.capture3(*command, *words)
-      err = err.lines.reject { |line| line.start_with?("  try: ") }.join.gsub(/; the nearest: .*/, "")
+      err = err.lines.reject { |line| line.start_with?("  try: ") }.join.gsub(/; near: .*/, "")
       {status: status.exitstatus, out: out, err: err}
     end
     expect(wheel).to eq(gem)

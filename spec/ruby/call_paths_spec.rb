@@ -98,7 +98,7 @@ RSpec.describe "call paths", :bpf do
     end
   end
 
-  it "have the same ids in a forked child" do
+  it "have the same ids after a fork" do
     run = trace(<<~RUBY, fields)
       def spin = (n = 0; n += 1 while n < 2_000)
       def work(seconds)
