@@ -65,8 +65,9 @@ static void fires_nothing_that_nobody_listens_to(void)
 static void knows_which_probes_it_serves(void)
 {
     static const enum ps_probe served[] = {
-        PS_PROBE_FUNCTION__STATS, PS_PROBE_EXCEPTION__STATS, PS_PROBE_OBJECT__STATS, PS_PROBE_SAMPLE__STATS,
-        PS_PROBE_SAMPLE__FRAME,   PS_PROBE_WAIT__STATS,      PS_PROBE_STATS__DONE,   PS_PROBE_STATUS};
+        PS_PROBE_FUNCTION__STATS, PS_PROBE_EXCEPTION__STATS, PS_PROBE_OBJECT__STATS,
+        PS_PROBE_SAMPLE__STATS,   PS_PROBE_SAMPLE__FRAME,    PS_PROBE_STACK__FRAME,
+        PS_PROBE_WAIT__STATS,     PS_PROBE_STATS__DONE,      PS_PROBE_STATUS};
     for (int probe = 0; probe < PS_PROBE_COUNT; probe++) {
         bool is_served = false;
         for (size_t i = 0; i < sizeof(served) / sizeof(served[0]); i++)
