@@ -152,7 +152,9 @@ module Probescope
         print_unsaid
       end
 
+      # Zlib fails where a signal that has a handler interrupts it.
       def write(recording)
+        @handlers&.each_key { |name| trap(name, "IGNORE") }
         @destination.write(recording)
       rescue Tracing::Error => e
         raise(@failed ? failure(e.message) : e)
