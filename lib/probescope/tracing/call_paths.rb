@@ -2,6 +2,7 @@
 
 require_relative "own"
 require_relative "result"
+require_relative "text"
 
 module Probescope
   module Tracing
@@ -59,13 +60,8 @@ module Probescope
       # {number => the other values} of a map whose values begin with a number.
       def numbered(map)
         @result.values(map).to_h do |number, *rest|
-          [Result.number(number), rest.map { |value| without_mark(value) }]
+          [Result.number(number), rest.map { |value| Text.without_mark(value) }]
         end
-      end
-
-      # Of a text that has no room, bpftrace 0.27 has 200 bytes and "..", earlier ones 199 bytes.
-      def without_mark(value)
-        value.is_a?(String) && value.bytesize > 200 && value.end_with?("..") ? value[0...-3] : value
       end
 
       # No path has the number 0.

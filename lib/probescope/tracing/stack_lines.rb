@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "numbered"
+require_relative "text"
 
 module Probescope
   module Tracing
@@ -17,8 +18,6 @@ module Probescope
       # after its first lines. The oldest process is forgotten where there are too many.
       WAITING_PROCESSES = 32
       WAITING_LINES = 4096
-
-      NAME_BYTES = 199
 
       # The sums of the interval that a line "=" tells.
       SUMS = %i[wall_ns cpu_ns looking_ns dropped missed taken].freeze
@@ -51,7 +50,7 @@ module Probescope
         pid, number, *figures = words.map { |word| Integer(word, exception: false) }
         return if number.nil? || figures.include?(nil) || FIGURES[mark] != figures.size
 
-        line = [mark, figures, cut(name)]
+        line = [mark, figures, Text.without_mark(name.scrub)]
         return wait(pid, number, line) unless (process = @process[pid])
 
         @waiting.delete(pid)&.each { |one| push(process, *one) }
@@ -65,9 +64,6 @@ module Probescope
       def missing(pid, last) = @states[pid].numbered.missing(last)
 
       private
-
-      # Of a text that has no room, bpftrace 0.27 prints 200 bytes and "..", earlier versions 199 bytes.
-      def cut(name) = name.bytesize > NAME_BYTES ? name.byteslice(0, NAME_BYTES).scrub : name.scrub
 
       def push(pid, number, line) = @states[pid].numbered.push(number, line) { |one| take(pid, one) }
 

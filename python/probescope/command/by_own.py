@@ -12,6 +12,7 @@ from typing import Any, Callable, Dict, Hashable, Iterator, List, NamedTuple, Op
 
 from probescope.command.own_code import Frame, Own, Paths
 from probescope.command.result import Result, numbers
+from probescope.command.text import without_mark
 
 # The flags of stack__frame.
 OWN, WHAT = 1, 2
@@ -20,12 +21,6 @@ UNNAMED = Frame("", "", 0, 0, False, True)
 
 # Function, file (shortened) and line of the definition.
 Name = Tuple[str, str, int]
-
-
-def without_mark(value: Any) -> Any:
-    """Of a text that has no room, bpftrace 0.27 has 200 bytes and "..", earlier ones 199 bytes."""
-    is_cut = isinstance(value, str) and len(value.encode(errors="replace")) > 200 and value.endswith("..")
-    return value[:-3] if is_cut else value
 
 
 class Node:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from probescope.command.result import Numbered
+from probescope.command.text import without_mark
 
 # The most figures of one second that are kept. A process has at most 16,384 cells.
 MOST = 1 << 17
@@ -13,15 +14,8 @@ MOST = 1 << 17
 FIGURES = {"f": 6, "p": 1, "r": 1, "s": 7, "=": 8}
 # How many lines may be missing before a line that has not arrived is given up.
 PATIENCE = 4096
-NAME_BYTES = 199
 
 Line = Tuple[str, List[int], str]
-
-
-def _cut(name: str) -> str:
-    """Of a text that has no room, bpftrace 0.27 prints 200 bytes and "..", earlier versions 199 bytes."""
-    raw = name.encode(errors="replace")
-    return raw[:NAME_BYTES].decode(errors="replace") if len(raw) > NAME_BYTES else name
 
 
 class StackLines:
@@ -62,7 +56,7 @@ class StackLines:
         if number < self._next:  # was given up
             return
         self.numbered.arrived(number)
-        self._held[number] = mark, figures, _cut(name)
+        self._held[number] = mark, figures, without_mark(name)
         self._hand_out()
         if len(self._held) > PATIENCE:
             self._next = min(self._held)
