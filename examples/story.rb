@@ -44,7 +44,7 @@ class Example
   # Records the process into the file, beside what else runs. Returns a thread, whose value is the last
   # line that the command prints.
   def record(path)
-    command = ["record", "-p", @pid.to_s, "-d", "8", "--force", "-o", path]
+    command = ["record", "-p", @pid.to_s, "-d", "15", "--force", "-o", path]
     puts "$ probescope #{command.join(" ")} &"
     Thread.new do
       output, status = Open3.capture2e(*RUN, *command)

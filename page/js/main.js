@@ -303,7 +303,8 @@
   function found() {
     if (state.by !== state.comparison.by || state.figure !== WEIGHT) return "";
     const count = state.rows.filter((one) => one.changed).length;
-    const functions = count === 1 ? "1 function" : `${count || "no"} functions`;
+    if (!count) return "; no change can be told from chance";
+    const functions = count === 1 ? "1 function" : `${count} functions`;
     return `; ${functions} changed by more than chance`;
   }
 

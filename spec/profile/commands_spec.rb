@@ -59,6 +59,20 @@ RSpec.describe "convert and diff" do
                                   "after: 1 samples could not be taken")
   end
 
+  # One long second hides a change from the test, and the table must not say that nothing changed.
+  it "name the largest difference where no change can be told from chance" do
+    before, after = {"before" => 450, "after" => 0}.map do |name, ms|
+      recording = Support::Profiles.seconds(8) do |second|
+        {"Shop#pay" => second == 1 ? 2 * ms : ms, "Shop#log" => 50}
+      end
+      File.join(@dir, "#{name}.pb.gz").tap { |path| Support::Profiles.write(recording, path) }
+    end
+    expect(both("diff", before, after)[:out])
+      .to end_with("  no change can be told from chance; the largest difference is that of Shop#pay: " \
+                   "506 ms before, 0 ns after. Record for longer\n")
+    expect(both("diff", before, before)[:out]).to end_with("  no function changed by more than chance\n")
+  end
+
   it "say where other files count as the application's" do
     other = File.join(@dir, "other.pb.gz")
     both("convert", fixture, "--own", "gems/*", "-o", other, "--force")

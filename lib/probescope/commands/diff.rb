@@ -183,23 +183,32 @@ module Probescope
           "from #{Tracing::Clock.of_day(Time.iso8601(told[:begin]))}"
       end
 
+      OUTSIDE = "(outside of the application)"
       PER = {"time" => "in each second of a process", "cpu" => "as shares of the whole"}.freeze
 
       def table(diff, kind)
         rows = diff.rows(kind).select(&:changed).map { |row| fields(diff, kind, row) }
-        rows.each { |row| row[:function] ||= "(outside of the application)" }
+        rows.each { |row| row[:function] ||= OUTSIDE }
         before, after = diff.wholes(kind).map do |whole|
           Tracing::Cells.normalised({whole: whole, unit: unit(diff, kind)}, :whole)
         end
         title = "#{Tracing::Text.clean(kind)} by #{diff.by}, #{PER.fetch(diff.per)}"
         ["#{title}: #{before} before, #{after} after",
-         rows.empty? ? "  #{none(diff)}" : rendered(rows)]
+         rows.empty? ? "  #{none(diff, kind)}" : rendered(rows)]
       end
 
-      def none(diff)
-        return "no function changed by more than chance" if diff.too_short.empty?
+      # A test that finds no change does not prove that there is none.
+      def none(diff, kind)
+        return "changes cannot be told from chance" unless diff.too_short.empty?
 
-        "changes cannot be told from chance"
+        largest = diff.rows(kind).first
+        return "no function changed by more than chance" unless largest && diff.enough?(largest.share)
+
+        row = fields(diff, kind, largest)
+        before, after = %i[before after].map { |side| Tracing::Cells.normalised(row, side) }
+        "no change can be told from chance; the largest difference is that of " \
+          "#{Tracing::Text.clean(row[:function] || OUTSIDE)}: #{before} before, #{after} after. " \
+          "Record for longer"
       end
 
       def rendered(rows) = Tracing::ListRenderer.text(name, :rows, rows)

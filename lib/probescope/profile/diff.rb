@@ -52,6 +52,9 @@ module Probescope
         of.map { |text| "#{text}, and #{Change::LEAST} are needed to tell a change from chance" }
       end
 
+      # Whether a difference is so large a part of the first recording's whole. share: as in Row.
+      def enough?(share) = !share.nil? && share.abs >= @min
+
       # The names of the kinds that both recordings have.
       def kinds = @recordings.map { |one| one.kinds.map(&:name) }.reduce(:&)
 
@@ -108,7 +111,7 @@ module Probescope
         share = whole.zero? ? nil : (after - before) / whole
         Row.new(name: function&.name, path: function&.path, defined: function&.defined, before: before,
                 after: after, difference: after - before, share: share,
-                changed: !share.nil? && share.abs >= @min && changed?(kind, sides))
+                changed: enough?(share) && changed?(kind, sides))
       end
 
       def changed?(kind, sides)

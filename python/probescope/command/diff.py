@@ -19,6 +19,7 @@ from probescope.profile.recording import Recording
 from probescope.profile.tables import notes, processes_of
 
 OWN = ("by", "globs")
+OUTSIDE = "(outside of the application)"
 PER = {"time": "in each second of a process", "cpu": "as shares of the whole"}
 
 
@@ -142,19 +143,29 @@ def _head(recording: Recording, which: str) -> str:
     return f"{which}: {processes_of(recording)}, {told['seconds']:.1f} s, from {begin}"
 
 
+def _none(diff: Diff, kind: str) -> str:
+    """A test that finds no change does not prove that there is none."""
+    if diff.too_short:
+        return "changes cannot be told from chance"
+    largest = next(iter(diff.rows(kind)), None)
+    if not largest or not diff.enough(largest.share):
+        return "no function changed by more than chance"
+    row = _fields(diff, kind, largest)
+    before, after = (cells.normalised(row, side) for side in ("before", "after"))
+    return (
+        "no change can be told from chance; the largest difference is that of "
+        f"{clean(row['function'] or OUTSIDE)}: {before} before, {after} after. Record for longer"
+    )
+
+
 def _table(diff: Diff, kind: str) -> List[str]:
     rows = [_fields(diff, kind, row) for row in diff.rows(kind) if row.changed]
     for row in rows:
-        row["function"] = row["function"] or "(outside of the application)"
+        row["function"] = row["function"] or OUTSIDE
     before, after = (
         cells.normalised({"whole": whole, "unit": _unit(diff, kind)}, "whole") for whole in diff.wholes(kind)
     )
     head = f"{clean(kind)} by {diff.by}, {PER[diff.per]}: {before} before, {after} after"
     if not rows:
-        text = (
-            "changes cannot be told from chance"
-            if diff.too_short
-            else "no function changed by more than chance"
-        )
-        return [head, f"  {text}"]
+        return [head, f"  {_none(diff, kind)}"]
     return [head, *tables.listed(LISTS["diff"]["rows"], rows)]

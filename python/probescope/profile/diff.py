@@ -158,8 +158,12 @@ class Diff:
             after,
             after - before,
             share,
-            share is not None and abs(share) >= self._least and self._changed(kind, sides),
+            self.enough(share) and self._changed(kind, sides),
         )
+
+    def enough(self, share: Optional[float]) -> bool:
+        """Says whether a difference is so large a part of the first recording's whole. share: as in Row."""
+        return share is not None and abs(share) >= self._least
 
     def _changed(self, kind: str, sides: List[Optional[Side]]) -> bool:
         before, after = (self._values(kind, side, one) for side, one in enumerate(sides))
